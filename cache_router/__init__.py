@@ -1,0 +1,1 @@
+"""Where a request goes: prefix index, replica view and routing policy. Pure."""

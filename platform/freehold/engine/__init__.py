@@ -1,0 +1,1 @@
+"""The engine: sequences are scheduled, executed, sampled and advanced, one step at a time."""

@@ -1,0 +1,1 @@
+"""Blocks of keys and values: their names, their pool, their accounts. No torch here."""

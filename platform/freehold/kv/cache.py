@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         AccountId,
         AccountPolicy,
         AccountUsage,
-        BlockKey,
         EpochId,
         GenerateRequest,
     )
@@ -101,13 +100,20 @@ class KVCache:
         raise NotImplementedError
 
     @property
-    def num_free(self) -> int: ...
+    def num_free(self) -> int:
+        raise NotImplementedError
+
     @property
-    def num_active(self) -> int: ...
+    def num_active(self) -> int:
+        raise NotImplementedError
+
     @property
-    def num_cached(self) -> int: ...
+    def num_cached(self) -> int:
+        raise NotImplementedError
+
     @property
-    def usage_by_account(self) -> Mapping[AccountId, AccountUsage]: ...
+    def usage_by_account(self) -> Mapping[AccountId, AccountUsage]:
+        raise NotImplementedError
 
     def drain_events(self) -> Sequence[object]:
         """Block events since the last call, in order: ``BlockStored``, ``BlockRemoved``.
@@ -120,6 +126,3 @@ class KVCache:
     def check(self) -> bool:
         """The conservation invariant holds (cheap: counters, O(1))."""
         raise NotImplementedError
-
-
-_ = BlockKey if TYPE_CHECKING else None

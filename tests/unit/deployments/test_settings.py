@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from deployments.settings import InvalidSettings, Settings, load_settings
-from deployments.settings.schema import Section
+
+if TYPE_CHECKING:
+    from deployments.settings.schema import Section
 
 EXAMPLE = Path(__file__).parents[3] / "freehold.example.yaml"
 MINIMAL = "models: [{name: tiny, path: models/tiny}]\n"

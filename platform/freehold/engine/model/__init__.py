@@ -1,0 +1,1 @@
+"""From a folder of weights to an executor: loading, families, fingerprint, runner, linears."""

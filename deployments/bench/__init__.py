@@ -1,0 +1,1 @@
+"""Benchmarks that a user can run against a service: they measure and report, and assert no time."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -65,10 +64,14 @@ class DirectorySnapshot:
 
     version: int
     confirmed_s: float
-    tenants: Mapping[TenantId, Tenant] = MappingProxyType({})
-    keys: Mapping[KeyId, KeyRecord] = MappingProxyType({})
-    epochs: Mapping[AccountId, SealedEpoch] = MappingProxyType({})
-    peppers: Mapping[PepperId, SealedSecret] = MappingProxyType({})
+    tenants: Mapping[TenantId, Tenant] = field(default_factory=dict["TenantId", "Tenant"])
+    keys: Mapping[KeyId, KeyRecord] = field(default_factory=dict["KeyId", "KeyRecord"])
+    epochs: Mapping[AccountId, SealedEpoch] = field(
+        default_factory=dict["AccountId", "SealedEpoch"]
+    )
+    peppers: Mapping[PepperId, SealedSecret] = field(
+        default_factory=dict["PepperId", "SealedSecret"]
+    )
 
     def age_s(self, now_s: float) -> float:
         return now_s - self.confirmed_s

@@ -72,8 +72,9 @@ class ReplicaView:
     def is_lost(self) -> bool:
         return self._lost_at_s is not None
 
-    def is_fresh(self, now_s: float, max_age_s: float) -> bool:
-        return self._report is not None and now_s - self._reported_at_s <= max_age_s
+    def is_silent(self, now_s: float, max_age_s: float) -> bool:
+        """It has reported, but not for so long."""
+        return self._report is not None and now_s - self._reported_at_s > max_age_s
 
     def observe(
         self, report: ReplicaReport, *, sent_at_s: float, now_s: float, own: OwnWork

@@ -42,9 +42,12 @@ class _InFlight:
 
 @dataclass(frozen=True, slots=True)
 class RouterLimits:
-    """When a report is too old to be believed (while there is a younger one elsewhere)."""
+    """How long a replica may be silent."""
 
     max_report_age_s: float = 5.0
+    """Before others that did report are preferred to it."""
+    lost_after_s: float = 20.0
+    """Before it counts as lost."""
 
 
 @dataclass(slots=True)
@@ -104,6 +107,18 @@ class CacheRouter:
             self._forget(view)
             view.lose(self._clock())
             self.stats.num_lost += 1
+
+    def expire(self) -> list[str]:
+        """Lose the replicas that have been silent for too long; returns which."""
+        now_s = self._clock()
+        silent = [
+            view.replica_id
+            for view in self._views.values()
+            if view.is_silent(now_s, self._limits.lost_after_s)
+        ]
+        for replica_id in silent:
+            self.lose(replica_id)
+        return silent
 
     def own_work(self, replica_id: str) -> OwnWork:
         """What of ours is there now: pass it to ``observe`` with the report asked for now."""
@@ -234,7 +249,7 @@ class CacheRouter:
             and view.report.healthy
             and view.report.card.fingerprint == request.fingerprint
         ]
-        fresh = [view for view in able if view.is_fresh(now_s, self._limits.max_report_age_s)]
+        fresh = [view for view in able if not view.is_silent(now_s, self._limits.max_report_age_s)]
         return fresh or able
 
     def _is_alive(self, replica_id: str) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RayHandle: TypeAlias = DeploymentHandle[Any]
 
-RAY_ERRORS = (RayError, RayServeException, grpc.RpcError, FreeholdError, TimeoutError)
+RAY_ERRORS = (RayError, RayServeException, grpc.RpcError, FreeholdError)
 """What a call on a handle can raise, besides ``asyncio.CancelledError``; see ``translate``."""
 
 PIN = "replica/"
@@ -66,7 +66,12 @@ class ServeEngineClient:
     """
 
     def __init__(self, handle: RayHandle) -> None:
-        self._handle = handle
+        self._handle = handle.options()  # makes the router, so that replicas become known
+
+    @property
+    def deployment(self) -> tuple[str, str]:
+        """Application and name."""
+        return self._handle.app_name, self._handle.deployment_name
 
     def generate(self, request: GenerateRequest, ticket: str) -> DeltaStream:
         return cast("DeltaStream", self._call("generate", request, ticket=ticket, stream=True))
@@ -103,3 +108,8 @@ def translate(error: Exception) -> FreeholdError:
     if isinstance(error, BackPressureError):
         return CapacityExceeded("the queue for replicas", 1.0)
     return ReplicaLost(type(error).__name__)
+
+
+def means_death(error: Exception) -> bool:
+    """The replica's process is gone or out of reach, not just this call."""
+    return isinstance(error, RayActorError)

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from deployments.gateway.ports import Readiness, ReplicaLost
 from deployments.serving.engine_group import EngineGroup, FleetLimits
-from deployments.serving.ray_types import ServeEngineClient
 from deployments.serving.routing_state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deployments.gateway.ports import GenerationStream, RouteHint
-    from deployments.serving.ray_types import RayHandle
+    from deployments.serving.ray_types import EngineClient
     from freehold.protocol import GenerateRequest, ModelCard, ReplicaReport
 
 
 class ServeFleet:
     """``start`` it inside the event loop that will use it, ``close`` it there."""
 
-    def __init__(self, groups: Mapping[str, EngineGroup]) -> None:
-        self._groups = dict(groups)
+    def __init__(
+        self, clients: Mapping[str, EngineClient], limits: FleetLimits | None = None
+    ) -> None:
+        """``clients``: one engine deployment a model, by the model's name."""
+        self._groups = {
+            model: EngineGroup(model, client, state_of(*client.deployment), limits or FleetLimits())
+            for model, client in clients.items()
+        }
         self._tasks: list[asyncio.Task[None]] = []
-
-    @classmethod
-    def from_handles(
-        cls, handles: Mapping[str, RayHandle], limits: FleetLimits | None = None
-    ) -> Self:
-        """One engine deployment a model, by model name; must be called with the loop running."""
-        groups: dict[str, EngineGroup] = {}
-        for model, handle in handles.items():
-            client = ServeEngineClient(handle)
-            groups[model] = EngineGroup(
-                model, client, state_of(*client.deployment), limits or FleetLimits()
-            )
-        return cls(groups)
 
     def start(self) -> None:
         """Begin to ask the replicas how they do. Idempotent."""

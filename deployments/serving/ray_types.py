@@ -47,6 +47,11 @@ class DeltaStream(Protocol):
 class EngineClient(Protocol):
     """The engine deployment of one model, as its gateway calls it."""
 
+    @property
+    def deployment(self) -> tuple[str, str]:
+        """Application and name: the router of this deployment shares state under it."""
+        ...
+
     def generate(self, request: GenerateRequest, ticket: str) -> DeltaStream:
         """Hand a request over; the router finds its plan under ``ticket``."""
         ...
@@ -70,7 +75,6 @@ class ServeEngineClient:
 
     @property
     def deployment(self) -> tuple[str, str]:
-        """Application and name."""
         return self._handle.app_name, self._handle.deployment_name
 
     def generate(self, request: GenerateRequest, ticket: str) -> DeltaStream:

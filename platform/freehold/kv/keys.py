@@ -92,7 +92,7 @@ def block_keys(
     for i, (domain, end) in enumerate(zip(domains, ends, strict=True)):
         if i:
             parent = boundary_key(parent, domain.salt)
-        if end > len(keys) and domain is not tail:
+        if end > len(keys) and i < len(spans):
             regions.append(Region(end, domain.owner.account_id, domain.owner.epoch_id))
         for block in range(len(keys), end):
             parent = _block_key(parent, data[block * width : (block + 1) * width])

@@ -57,3 +57,17 @@ class EngineDead(FreeholdError):
 
     def __str__(self) -> str:
         return f"the engine has stopped: {self.reason}"
+
+
+class StepFailed(FreeholdError):
+    """The device failed while it computed a step of this request; others may still succeed.
+
+    ``reason`` names the kind of failure only: a device's message may quote what it computed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"a step of this request could not be computed: {self.reason}"

@@ -1,0 +1,248 @@
+"""Which tokens the next step computes: decodes first, then prompt chunks under a budget.
+
+Decides admission, chunking and preemption over block tables; knows no tensor, no text and no
+clock. Who is served first is a policy's choice, who may ride along the step budget's.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from freehold.engine.batch import StepRow
+from freehold.engine.policy import FirstComeFirstServed
+from freehold.engine.prefix_wait import ComputingPrefixes
+
+if TYPE_CHECKING:
+    from freehold.engine.config import EngineConfig
+    from freehold.engine.policy import SchedulingPolicy
+    from freehold.engine.sequence import RequestGroup, Sequence
+    from freehold.engine.stats import Counters, StepTimes
+    from freehold.kv.cache import KVCache
+
+_by_arrival = attrgetter("order")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """Tokens ``[start, end)`` of a sequence; ``num_logits`` of its last positions are sampled.
+
+    ``is_prompt`` is whatever is not exactly one freshly sampled token: recomputed output too.
+    """
+
+    sequence: Sequence
+    start: int
+    end: int
+    is_prompt: bool
+    num_logits: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start
+
+    def to_step_row(self) -> StepRow:
+        token_ids = self.sequence.token_ids[self.start : self.end]
+        block_ids = self.sequence.blocks.block_ids
+        return StepRow(token_ids, self.start, block_ids, self.is_prompt, self.num_logits)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One step's rows, decodes first. ``unplaceable`` could not start even in an idle engine."""
+
+    rows: list[ScheduledRow] = field(default_factory=list[ScheduledRow])
+    unplaceable: list[Sequence] = field(default_factory=list["Sequence"])
+
+
+class Scheduler:
+    """Owns the two queues and every running sequence's table."""
+
+    def __init__(
+        self,
+        kv: KVCache,
+        config: EngineConfig,
+        times: StepTimes,
+        counters: Counters,
+        policy: SchedulingPolicy | None = None,
+    ) -> None:
+        self._kv = kv
+        self._config = config
+        self._times = times
+        self._counters = counters
+        self._policy = policy or FirstComeFirstServed()
+        self._computing = ComputingPrefixes(config.block_size)
+        self._waiting: list[Sequence] = []  # both in order of arrival
+        self._running: list[Sequence] = []
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def queued_prefill_tokens(self) -> int:
+        """Tokens still to compute before every sequence decodes; hits not looked up count too."""
+        return sum(
+            max(1, seq.num_uncomputed - self._expected_hit(seq))
+            for seq in (*self._waiting, *self._running)
+            if not seq.is_decoding
+        )
+
+    def add(self, group: RequestGroup) -> None:
+        for sequence in group.sequences:
+            insort(self._waiting, sequence, key=_by_arrival)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence in whatever state and give its blocks back; idempotent."""
+        if sequence.is_running:
+            self._release(sequence)
+        elif sequence in self._waiting:
+            self._waiting.remove(sequence)
+
+    def schedule(self) -> Schedule:
+        """Choose the next step's rows; their slots are reserved.
+
+        Every row must be answered by ``advance``, or its sequence by ``remove``.
+        """
+        rows: dict[Sequence, ScheduledRow] = {}
+        was_short = self._schedule_decodes(rows)
+        budget = self._times.prefill_budget(
+            len(rows),
+            max_step_tokens=self._config.max_step_tokens,
+            max_step_s=self._config.max_step_ms / 1000,
+            min_chunk_tokens=self._config.min_chunk_tokens,
+        )
+        budget = self._schedule_prompts(rows, budget)
+        # Who was preempted a moment ago would only take back the blocks that were short.
+        unplaceable = [] if was_short else self._admit(rows, budget)
+        decodes_first = sorted(rows.values(), key=attrgetter("is_prompt"))
+        return Schedule(decodes_first, unplaceable)
+
+    def advance(self, row: ScheduledRow, num_kept: int | None = None) -> None:
+        """The row's K and V are written: publish full blocks.
+
+        ``num_kept`` of its tokens stay (all by default); slots behind them are rolled back.
+        """
+        sequence = row.sequence
+        end = row.end if num_kept is None else row.start + num_kept
+        if end < row.end:
+            self._kv.truncate(sequence.blocks, end)
+        sequence.num_computed = end
+        self._kv.publish(sequence.blocks, sequence.token_ids, end)
+        self._computing.settle(sequence, row.start, end)
+
+    def _schedule_decodes(self, rows: dict[Sequence, ScheduledRow]) -> bool:
+        """One token of every decoding sequence; True if any had to be preempted for that."""
+        was_short = False
+        for sequence in tuple(self._running):
+            while sequence.is_running and sequence.is_decoding:
+                if self._kv.allocate(sequence.blocks, sequence.num_tokens):
+                    rows[sequence] = _row(sequence, 1)
+                    break
+                was_short = True
+                victim = self._policy.victim(self._running, sequence)
+                rows.pop(victim, None)
+                self._preempt(victim)
+        return was_short
+
+    def _schedule_prompts(self, rows: dict[Sequence, ScheduledRow], budget: int) -> int:
+        """The next chunk of running prompts, oldest first; returns what is left of the budget."""
+        for sequence in self._running:
+            if budget > 0 and sequence not in rows:
+                rows[sequence] = _row(sequence, budget)
+                budget -= rows[sequence].num_tokens
+        return budget
+
+    def _admit(self, rows: dict[Sequence, ScheduledRow], budget: int) -> list[Sequence]:
+        for sequence in tuple(self._policy.admission_order(self._waiting)):
+            if budget <= 0 or len(self._running) >= self._config.max_num_seqs:
+                break
+            if self._must_wait(sequence):
+                continue
+            if not self._place(sequence):
+                return [] if self._running else [sequence]
+            rows[sequence] = _row(sequence, budget)
+            budget -= rows[sequence].num_tokens
+        return []
+
+    def _must_wait(self, sequence: Sequence) -> bool:
+        """Another sequence is computing what this one would compute too."""
+        siblings = sequence.group.sequences
+        if any(sibling.has_prompt for sibling in siblings):
+            return False  # it forks
+        if any(not sibling.is_finished for sibling in siblings[: sequence.index]):
+            return True
+        if sequence.awaited_block is not None:
+            if self._computing.is_computing(sequence, sequence.awaited_block):
+                return True
+            sequence.awaited_block = None
+        if sequence.num_prefix_waits < self._config.max_prefix_waits:
+            sequence.awaited_block = self._computing.awaited_by(sequence)
+        if sequence.awaited_block is None:
+            return False
+        sequence.num_prefix_waits += 1
+        return True
+
+    def _place(self, sequence: Sequence) -> bool:
+        """Give a waiting sequence its table: shared or cached blocks, and slots for the rest.
+
+        All known tokens get their slots at once, so that prompts never preempt each other midway.
+        """
+        group = sequence.group
+        source = next((s for s in group.sequences if s.has_prompt), None)
+        if source is not None:
+            table = self._kv.fork(source.blocks, sequence.num_prompt - 1)
+            num_computed = len(table.block_ids) * self._config.block_size
+        else:
+            table = self._kv.open(group.request)
+            num_computed = self._kv.attach(table, sequence.num_tokens - 1)
+        if not self._leaves_room(sequence.num_tokens, len(table.block_ids)) or not (
+            self._kv.allocate(table, sequence.num_tokens)
+        ):
+            self._kv.free(table)
+            return False
+
+        sequence.table, sequence.num_computed = table, num_computed
+        self._waiting.remove(sequence)
+        insort(self._running, sequence, key=_by_arrival)
+        self._computing.claim(sequence)
+        if group.cached_tokens is None:
+            group.cached_tokens = num_computed
+            self._counters.prompt_tokens += sequence.num_prompt
+            self._counters.cached_tokens += num_computed
+        return True
+
+    def _leaves_room(self, num_tokens: int, num_held: int) -> bool:
+        """Each running sequence could still grow by a block: else the newcomer is soon preempted."""
+        num_new = -(-num_tokens // self._config.block_size) - num_held
+        spare = self._kv.num_free + self._kv.num_cached - num_new
+        return not self._running or spare >= len(self._running)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Back to the queue without any block; what it had published it may find again."""
+        self._release(sequence)
+        sequence.num_computed = 0
+        insort(self._waiting, sequence, key=_by_arrival)
+        self._counters.num_preemptions += 1
+
+    def _release(self, sequence: Sequence) -> None:
+        self._computing.settle(sequence, sequence.num_computed, sequence.num_prompt)
+        self._kv.free(sequence.blocks)
+        sequence.table = None
+        self._running.remove(sequence)
+
+    def _expected_hit(self, sequence: Sequence) -> int:
+        awaited = sequence.awaited_block
+        return 0 if awaited is None else (awaited + 1) * self._config.block_size
+
+
+def _row(sequence: Sequence, budget: int) -> ScheduledRow:
+    start = sequence.num_computed
+    end = min(sequence.num_tokens, start + budget)
+    num_logits = 1 if end == sequence.num_tokens else 0
+    return ScheduledRow(sequence, start, end, not sequence.is_decoding, num_logits)

@@ -95,16 +95,17 @@ def list_(
         print_json([_as_dict(record) for record in records])
         return
     whole = Column("key id", no_wrap=True, min_width=12)  # cut, it could not be revoked
-    table = Table(whole, "tenant", "label", "scopes", "status", "created", "expires")
+    created, expires = Column("created", no_wrap=True), Column("expires", no_wrap=True)
+    table = Table(whole, "tenant", "label", "scopes", "status", created, expires)
     for record in records:
         table.add_row(
             record.key_id,
             record.tenant_id,
             escape(record.label),
-            " ".join(sorted(record.scopes)),
+            "\n".join(sorted(record.scopes)),
             _status(record),
-            _day(record.created_at),
-            _day(record.expires_at),
+            f"{record.created_at:%Y-%m-%d}",
+            f"{record.expires_at:%Y-%m-%d %H:%M}" if record.expires_at else "never",
         )
     Console().print(table)
 
@@ -128,7 +129,3 @@ def _status(record: KeyRecord) -> str:
     if record.expires_at is not None and record.expires_at <= datetime.now(UTC):
         return "expired"
     return "active"
-
-
-def _day(moment: datetime | None) -> str:
-    return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

@@ -63,7 +63,8 @@ class Database:
         engine = create_async_engine(
             parsed,
             hide_parameters=True,  # else an error's text repeats digests and sealed boxes
-            connect_args={"timeout": sqlite.BUSY_TIMEOUT_S},
+            # SQLite gives up on a lock first: its thread cannot be interrupted while it waits.
+            connect_args={"timeout": timeout_s / 2},
         )
         sqlite.configure(engine)
         return cls(engine, timeout_s)

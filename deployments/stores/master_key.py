@@ -83,16 +83,22 @@ def _read_private(path: Path) -> str:
     except OSError as error:
         hint = f"{error.strerror}; set {MASTER_KEY_VARIABLE} or create the file (mode 600)"
         raise MasterKeyUnusable(str(path), hint) from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())  # of what is open, not of what the name means by now
-        if not stat.S_ISREG(status.st_mode):
-            raise MasterKeyUnusable(str(path), "not a regular file")
-        if status.st_mode & _OTHERS:
-            mode = stat.S_IMODE(status.st_mode)
-            raise MasterKeyUnusable(
-                str(path), f"mode {mode:03o} lets others read or change it; chmod 600"
-            )
-        return file.read(_MAX_FILE_BYTES).decode("ascii", errors="replace")
+    try:
+        mode = os.fstat(descriptor).st_mode  # of what is open, not of what the name means by now
+        problem = _problem(mode)
+        if problem is not None:
+            raise MasterKeyUnusable(str(path), problem)
+        return os.read(descriptor, _MAX_FILE_BYTES).decode("ascii", errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def _problem(mode: int) -> str | None:
+    if not stat.S_ISREG(mode):
+        return "not a regular file"
+    if mode & _OTHERS:
+        return f"mode {stat.S_IMODE(mode):03o} lets others read or change it; chmod 600"
+    return None
 
 
 def _decode(text: str, source: str) -> MasterKey:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 WRITES = "freehold_writes"
 """Execution option of connections that will write."""
-BUSY_TIMEOUT_S = 5.0
 _WAL_ATTEMPTS = 50
 _WAL_PAUSE_S = 0.1
 
@@ -39,7 +38,7 @@ def prepare_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     for attempt in range(1, _WAL_ATTEMPTS + 1):
         try:
-            with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
+            with closing(sqlite3.connect(path, timeout=_WAL_PAUSE_S)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError:

@@ -30,7 +30,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 def parse_duration(text: str) -> timedelta:
     """``90s``, ``45m``, ``12h`` or ``30d``."""
-    match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", text)
+    match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", text)
     if match is None:
         message = "expected a number and s, m, h or d, for example 30d"
         raise typer.BadParameter(message)

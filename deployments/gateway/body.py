@@ -6,11 +6,11 @@ broken UTF-8), because a proxy and a server that read one body differently are a
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from deployments.gateway.refusals import BODY, BodyTooLarge, TimeLimitExceeded
+from deployments.gateway.refusals import BODY, BodyTooLarge
+from deployments.gateway.time_limit import time_limit
 from freehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ async def read_body(
     """
     if declared is not None and _exceeds(declared, max_bytes):
         raise BodyTooLarge(max_bytes)
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await _collect(chunks, max_bytes)
-    except TimeoutError:
-        raise TimeLimitExceeded(what="sending the body", limit_s=timeout_s) from None
+    async with time_limit("sending the body", timeout_s):
+        return await _collect(chunks, max_bytes)
 
 
 def _exceeds(declared: str, max_bytes: int) -> bool:

@@ -24,6 +24,11 @@ class LazyHeap:
     def __contains__(self, item: int) -> bool:
         return item in self._priorities
 
+    @property
+    def num_entries(self) -> int:
+        """Of the heap, stale ones included: memory, not contents."""
+        return len(self._heap)
+
     def set(self, item: int, priority: float) -> None:
         """Add the item, or move it."""
         if self._priorities.get(item) == priority:

@@ -50,7 +50,7 @@ class ModelSettings(Section):
     gguf: Path | None = None
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    attention_backend: str = "auto"
+    attention_backend: Literal["auto", "cpu", "torch", "flash", "flashinfer"] = "auto"
     replicas: PositiveInt = 1
     threads: PositiveInt | None = None
     """Of one engine; by default the machine's cores divided by the number of engines."""
@@ -61,7 +61,7 @@ class ModelSettings(Section):
     max_num_seqs: PositiveInt = 64
     max_step_tokens: PositiveInt = 1024
     max_step_ms: Annotated[float, Field(gt=0)] = 50.0
-    max_waiting: PositiveInt = 512
+    max_waiting: PositiveInt = 256
 
     @model_validator(mode="after")
     def _one_source_one_size(self) -> Self:
@@ -73,6 +73,9 @@ class ModelSettings(Section):
             raise ValueError(message)
         if self.kv_blocks is not None and self.kv_bytes is not None:
             message = "give kv_blocks or kv_bytes, not both"
+            raise ValueError(message)
+        if self.max_step_tokens < self.max_num_seqs:
+            message = "max_step_tokens must be at least max_num_seqs (one token a step for each)"
             raise ValueError(message)
         return self
 
@@ -87,6 +90,8 @@ class GatewaySettings(Section):
     """Upper bound of ``n``."""
     max_prompts: PositiveInt = 64
     """Prompts in one completions request."""
+    default_max_tokens: PositiveInt | None = None
+    """Of a chat answer when the client names none; by default what is left of the context."""
 
 
 class TenancySettings(Section):

@@ -1,0 +1,255 @@
+"""Runs the whole service in the foreground: start, watch, stop.
+
+Decides the order: everything that can be refused is refused before Ray starts, the ready signal
+comes last, and nothing is left when it returns, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import httpx
+import psutil
+
+from deployments.serving import cluster, ports, preflight, sizing
+from deployments.serving.environment import MAX_RUN_DIR_CHARS, ProxyPorts, serve_environment
+from deployments.serving.listeners import open_listeners
+from deployments.serving.state import StateFolder, new_token, write_private, write_private_json
+from deployments.stores.master_key import MASTER_KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from types import FrameType
+
+    from deployments.serving.listeners import Listener
+    from deployments.settings import Settings
+
+WATCH_S = 2.0
+LEFTOVER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A service that answers."""
+
+    base_url: str
+    """Of the OpenAI API; ends in ``/v1``."""
+    listeners: Sequence[Listener]
+
+
+class Progress(Protocol):
+    """Tells a person how it goes."""
+
+    def step(self, text: str) -> None: ...
+
+
+Announce = Callable[[Running], AbstractContextManager[None]]
+"""Entered when the service answers, left when it begins to stop."""
+
+
+def run_service(settings: Settings, progress: Progress, announce: Announce) -> None:
+    """Start the service, announce it, and stay until SIGINT or SIGTERM.
+
+    Raises:
+        FreeholdError: it cannot start, or it stopped by itself.
+    """
+    state = StateFolder(settings.service.state_dir)
+    state.create()
+    with state.locked(), _sigterm_restored(), _run_dir() as run_dir:
+        ports.require_free(settings.service.host, settings.service.port)
+        preflight.check(settings)
+        settings = _master_key_as_file(settings, run_dir)
+        new_token(state.ray_token)
+        new_token(state.operator_token)
+        os.environ.update(_environment(settings, state, run_dir))
+        try:
+            with _cluster(settings, state, run_dir, progress):
+                _run(settings, state, progress, announce)
+        except KeyboardInterrupt:
+            progress.step("stopped")
+
+
+def _run(settings: Settings, state: StateFolder, progress: Progress, announce: Announce) -> None:
+    running = _start(settings, progress)
+    try:
+        with _service_file(state, running), announce(running):
+            _watch(progress)
+    except KeyboardInterrupt:
+        drain_s = settings.service.drain_s
+        progress.step(f"stopping: streams have {drain_s:.0f} s (Ctrl-C again: stop now)")
+        with contextlib.suppress(KeyboardInterrupt):
+            cluster.stop(drain_s)
+        raise
+
+
+def _master_key_as_file(settings: Settings, run_dir: Path) -> Settings:
+    """Take the key out of the environment, which every engine would inherit."""
+    text = os.environ.pop(MASTER_KEY_VARIABLE, None)
+    if text is None:
+        return settings
+    path = run_dir / "master.key"
+    write_private(path, text)
+    tenancy = settings.tenancy.model_copy(update={"master_key_file": path})
+    return settings.model_copy(update={"tenancy": tenancy})
+
+
+def _environment(settings: Settings, state: StateFolder, run_dir: Path) -> dict[str, str]:
+    stats, metrics, fallback = ports.free_ports(3)
+    proxy = ProxyPorts(stats=stats, metrics=metrics, fallback=fallback)
+    return dict(
+        serve_environment(
+            settings, run_dir=run_dir, ray_token_file=state.ray_token.resolve(), ports=proxy
+        )
+    )
+
+
+@contextlib.contextmanager
+def _run_dir() -> Generator[Path]:
+    """A short private path for sockets and Ray's session, removed at the end."""
+    path = Path(tempfile.mkdtemp(prefix="fh-"))
+    if len(str(path)) > MAX_RUN_DIR_CHARS:
+        path.rmdir()
+        path = Path(tempfile.mkdtemp(prefix="fh-", dir="/tmp"))  # made 700, random
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _service_file(state: StateFolder, running: Running) -> Generator[None]:
+    write_private_json(state.service_file, {"base_url": running.base_url, "pid": os.getpid()})
+    try:
+        yield
+    finally:
+        state.service_file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _sigterm_restored() -> Generator[None]:
+    """SIGTERM ends the service as Ctrl-C does, and is the caller's again afterwards."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        _catch_sigterm()
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _catch_sigterm() -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+@contextlib.contextmanager
+def _cluster(
+    settings: Settings, state: StateFolder, run_dir: Path, progress: Progress
+) -> Generator[None]:
+    """Ray and Serve, up; at the end every process of theirs is gone."""
+    try:
+        progress.step("starting Ray")
+        cluster.start_ray(settings, num_cpus=sizing.num_cpus(settings), ray_dir=run_dir / "ray")
+        _catch_sigterm()  # ray.init has put a handler of its own in place
+        progress.step("starting the HTTP proxy")
+        cluster.start_serve(settings, logs_dir=state.path / "logs")
+        yield
+    finally:
+        with _uninterrupted():
+            _end_cluster()
+
+
+def _end_cluster() -> None:
+    """Ray ends its processes itself; one that is orphaned or slow is ended by its id."""
+    started = psutil.Process().children(recursive=True)
+    cluster.kill()
+    _, alive = psutil.wait_procs(started, timeout=LEFTOVER_S)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=LEFTOVER_S)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Generator[None]:
+    """A third Ctrl-C must not leave half a cluster behind."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _start(settings: Settings, progress: Progress) -> Running:
+    from deployments.serving.application import build
+
+    cluster.deploy(build(settings, num_gpus=cluster.num_gpus()))
+    told: dict[str, int] = {}
+    while True:
+        state = cluster.app_state()
+        if state is not None:
+            _tell_changes(state, told, progress)
+            if state.has_failed:
+                raise cluster.DeployFailed(_last_line(state))
+            if state.is_running:
+                break
+        time.sleep(cluster.POLL_S)
+    url = f"http://{_reachable(settings.service.host)}:{settings.service.port}"
+    progress.step("waiting for the first answer")
+    _wait_until_ready(url)
+    return Running(f"{url}/v1", open_listeners(psutil.Process()))
+
+
+def _tell_changes(state: cluster.AppState, told: dict[str, int], progress: Progress) -> None:
+    for name, deployment in state.deployments.items():
+        if told.get(name, 0) != deployment.num_running:
+            told[name] = deployment.num_running
+            progress.step(f"{name}: replicas up: {deployment.num_running}")
+
+
+def _last_line(state: cluster.AppState) -> str:
+    """Serve's messages are whole tracebacks; what a person needs is the last line of one."""
+    messages = [deployment.message for deployment in state.deployments.values()]
+    for message in [*messages, state.message]:
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
+        if lines:
+            return lines[-1]
+    return "unknown reason"
+
+
+def _wait_until_ready(url: str) -> None:
+    """Through the proxy, as a client would: only then is the service up."""
+    with httpx.Client(timeout=5.0, trust_env=False) as client:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                if client.get(f"{url}/ready").is_success:
+                    return
+            time.sleep(cluster.POLL_S)
+
+
+def _watch(progress: Progress) -> None:
+    told: dict[str, int] = {}
+    while True:
+        state = cluster.app_state()
+        if state is None:
+            reason = "Serve has lost the application"
+            raise cluster.DeployFailed(reason)
+        _tell_changes(state, told, progress)
+        time.sleep(WATCH_S)
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  # compared only

@@ -1,0 +1,1 @@
+"""The engine's own C++: compiled once on this machine, called through ctypes, never required."""

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from deployments.settings import load_settings
-from deployments.stores.control_plane import ControlPlane
-from deployments.stores.master_key import load_master_key
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from deployments.stores.control_plane import ControlPlane
 
 _Result = TypeVar("_Result")
 
@@ -28,6 +26,11 @@ def with_control_plane(config: Path, work: Callable[[ControlPlane], Awaitable[_R
 
     The service may be running or not: its gateways follow changes within two seconds.
     """
+    # Here, not above: no other command waits for SQLAlchemy and Alembic.
+    from deployments.settings import load_settings
+    from deployments.stores.control_plane import ControlPlane
+    from deployments.stores.master_key import load_master_key
+
     settings = load_settings(config)
     master_key = load_master_key(settings.master_key_file)
 

@@ -34,8 +34,14 @@ ACCOUNTS = (*TENANTS, PUBLIC)
 Content = tuple[object, ...]
 """What a slot holds: the domain chain and the tokens up to its position."""
 
+
+def _prompt(blocks: list[int], rest: list[int]) -> list[int]:
+    """Uniform blocks, so that prompts often share a prefix, and a partial one."""
+    return [token for token in blocks for _ in range(BLOCK_SIZE)] + rest
+
+
 prompts = st.builds(
-    lambda blocks, rest: [token for token in blocks for _ in range(BLOCK_SIZE)] + rest,
+    _prompt,
     st.lists(st.integers(0, 1), max_size=4),
     st.lists(st.integers(0, 1), min_size=1, max_size=3),
 )
@@ -71,7 +77,7 @@ class KVPoolMachine(RuleBasedStateMachine):
         self.sequences: list[Sequence] = []
         self.slots: dict[int, dict[int, Content]] = {i: {} for i in range(NUM_BLOCKS)}
         self.policies = {AccountId(name): AccountPolicy(version=0) for name in ACCOUNTS}
-        self.epochs = Counter(ACCOUNTS)
+        self.epochs: Counter[str] = Counter(ACCOUNTS)
         self.mirror: set[BlockKey] = set()
 
     @initialize(floors=st.lists(st.integers(0, 4), min_size=3, max_size=3))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventLog
+from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventLog, KVEvent
 from freehold.protocol import DEVICE, AccountId, BlockKey
 
 A, B = AccountId("tn_a"), AccountId("tn_b")
@@ -31,7 +31,13 @@ def test_a_chain_is_told_as_one_event() -> None:
 
 def test_a_run_ends_at_another_parent_or_account() -> None:
     log = make_log()
-    events = [stored("1"), stored("3", "2"), stored("4", "3", B), removed("1"), removed("3", B)]
+    events: list[KVEvent] = [
+        stored("1"),
+        stored("3", "2"),
+        stored("4", "3", B),
+        removed("1"),
+        removed("3", B),
+    ]
     for event in events:
         log.append(event)
     assert log.drain() == events
@@ -46,7 +52,7 @@ def test_removals_of_one_account_are_told_as_one_event_in_order() -> None:
 
 def test_order_between_kinds_is_kept() -> None:
     log = make_log()
-    events = [stored("1"), removed("1"), stored("1")]
+    events: list[KVEvent] = [stored("1"), removed("1"), stored("1")]
     for event in events:
         log.append(event)
     assert log.drain() == events

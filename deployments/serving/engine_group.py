@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deployments.gateway.ports import ReplicaLost
-from deployments.serving.ray_types import RAY_ERRORS, means_death, translate
+from deployments.serving.ray_types import means_death, translate
 from deployments.serving.stream import EngineStream
 from freehold.errors import CapacityExceeded, FreeholdError
 
@@ -122,7 +122,7 @@ class EngineGroup:
                 report = await self._client.report(replica_id)
         except TimeoutError:
             return  # busy or frozen: its silence is counted, see ``expire``
-        except RAY_ERRORS as error:
+        except Exception as error:  # noqa: BLE001  # the replica's own, of any type
             if means_death(error):
                 with self._state.locked() as router:
                     router.lose(replica_id)
@@ -156,10 +156,10 @@ class EngineGroup:
             return None
         try:
             deltas = self._client.generate(request, ticket=request.request_id)
-        except RAY_ERRORS as error:
+        except Exception as error:
             with self._state.locked() as router:
                 router.finished(request.request_id)
-            raise translate(error) from None
+            raise translate(error) from error
         stream = EngineStream(
             deltas,
             request,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 RayHandle: TypeAlias = DeploymentHandle[Any]
 
-RAY_ERRORS = (RayError, RayServeException, grpc.RpcError, FreeholdError)
-"""What a call on a handle can raise, besides ``asyncio.CancelledError``; see ``translate``."""
 
 PIN = "replica/"
 """A ticket that starts so asks for this one replica."""
@@ -40,7 +38,7 @@ class DeltaStream(Protocol):
     async def __anext__(self) -> Delta: ...
 
     def cancel(self) -> None:
-        """Stop it here and in the replica; a pending ``anext`` raises one of ``RAY_ERRORS``."""
+        """Stop it here and in the replica; a pending ``anext`` raises."""
         ...
 
 
@@ -100,18 +98,21 @@ def current_replica_id() -> str:
 
 
 def translate(error: Exception) -> FreeholdError:
-    """What one of ``RAY_ERRORS`` means to the gateway. Of foreign errors only the type is kept."""
-    if isinstance(error, RayTaskError):
-        cause = cast("Any", error).cause
-        if isinstance(cause, FreeholdError):
+    """What an exception out of a call means to the gateway.
+
+    Over gRPC the replica's own exceptions arrive as they were, over actors wrapped; either may be
+    of any type. Of an unexpected one only the type is kept: its text may quote a prompt.
+    """
+    cause = cast("Any", error).cause if isinstance(error, RayTaskError) else error
+    match cause:
+        case FreeholdError():
             return cause
-        if not isinstance(cause, RayActorError):
+        case BackPressureError():
+            return CapacityExceeded("the queue for replicas", 1.0)
+        case RayError() | RayServeException() | grpc.RpcError():
+            return ReplicaLost(type(cause).__name__)
+        case _:
             return EngineDead(f"unexpected {type(cause).__name__} in the replica")
-    elif isinstance(error, FreeholdError):
-        return error
-    if isinstance(error, BackPressureError):
-        return CapacityExceeded("the queue for replicas", 1.0)
-    return ReplicaLost(type(error).__name__)
 
 
 def means_death(error: Exception) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from deployments.gateway.ports import ReplicaLost, RouteInfo
-from deployments.serving.ray_types import RAY_ERRORS, means_death, translate
+from deployments.serving.ray_types import means_death, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class EngineStream:
         except StopAsyncIteration:
             self._end(cancel=False)
             raise
-        except RAY_ERRORS as error:
+        except Exception as error:  # noqa: BLE001  # the replica's own, of any type
             self._follow_route()
             if means_death(error):
                 with self._state.locked() as router:

@@ -188,13 +188,8 @@ class KVCache:
         """
         account = self.accounts[account_id]
         account.retire(keep_epoch_id)
-        doomed = [
-            block
-            for block in self.pool.findable
-            if block.holder is not None
-            and block.holder.account is account
-            and block.holder.epoch_id != keep_epoch_id
-        ]
+        blocks = self.pool.findable_of(account)
+        doomed = [b for b in blocks if b.holder and b.holder.epoch_id != keep_epoch_id]
         return sum([self.pool.unpublish(block) for block in doomed])
 
     def clear(self) -> int:

@@ -58,6 +58,7 @@ class BlockPool:
         self.num_cached = 0
         self._free = list(reversed(range(num_blocks)))
         self._by_key: dict[BlockKey, Block] = {}
+        self._keys_of: dict[Account, dict[BlockKey, None]] = {}
         self._tick = 0
         self._events = EventLog(MAX_EVENTS, self._snapshot)
 
@@ -68,6 +69,10 @@ class BlockPool:
     @property
     def findable(self) -> Iterator[Block]:
         return iter(self._by_key.values())
+
+    def findable_of(self, account: Account) -> list[Block]:
+        """The account's findable blocks, oldest first; a copy, so that they may be unpublished."""
+        return [self._by_key[key] for key in self._keys_of.get(account, ())]
 
     def lookup(self, key: BlockKey) -> Block | None:
         return self._by_key.get(key)
@@ -116,6 +121,7 @@ class BlockPool:
         block.key = key
         block.parent_key = parent_key
         self._by_key[key] = block
+        self._keys_of.setdefault(_account(block), {})[key] = None
         self._events.append(self._stored(block, key))
 
     def unpublish(self, block: Block) -> bool:
@@ -127,6 +133,7 @@ class BlockPool:
         if is_cached:
             self._leave_cached(block, account)
         del self._by_key[block.key]
+        del self._keys_of[account][block.key]
         self._events.append(BlockRemoved((block.key,), account.account_id))
         block.key = block.parent_key = None
         if is_cached:

@@ -8,9 +8,8 @@ older; how old is too old is decided by who authenticates (and that fails closed
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 from sqlalchemy import select
@@ -18,6 +17,7 @@ from sqlalchemy import select
 from deployments.stores.rows import to_epoch, to_key, to_sealed, to_tenant
 from deployments.stores.schema import (
     ApiKeyRow,
+    Base,
     DirectoryVersionRow,
     EpochRow,
     PepperRow,
@@ -28,10 +28,17 @@ from tenancy.directory import DirectorySnapshot
 from tenancy.ids import PepperId
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
     from deployments.stores.database import Database
     from tenancy.clock import Clock
 
 POLL_INTERVAL_S = 0.5
+ROWS_AT_A_TIME = 100
+
+_Row = TypeVar("_Row", bound=Base)
 
 _log = structlog.get_logger(__name__)
 
@@ -66,8 +73,7 @@ class SqlTenantDirectory:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])  # unlike awaiting it: our own cancellation gets through
 
     async def refresh(self) -> None:
         """Look once, now.
@@ -99,15 +105,13 @@ class SqlTenantDirectory:
             version = (await session.scalars(select(DirectoryVersionRow.version))).one()
             if version == self._snapshot.version:
                 return self._snapshot
-            tenants = [to_tenant(row) for row in await session.scalars(select(TenantRow))]
-            keys = [to_key(row) for row in await session.scalars(select(ApiKeyRow))]
+            tenants = [to_tenant(row) async for row in _rows(session, TenantRow)]
+            keys = [to_key(row) async for row in _rows(session, ApiKeyRow)]
             epochs = {
-                AccountId(row.account_id): to_epoch(row)
-                for row in await session.scalars(select(EpochRow))
+                AccountId(row.account_id): to_epoch(row) async for row in _rows(session, EpochRow)
             }
             peppers = {
-                PepperId(row.pepper_id): to_sealed(row)
-                for row in await session.scalars(select(PepperRow))
+                PepperId(row.pepper_id): to_sealed(row) async for row in _rows(session, PepperRow)
             }
         return DirectorySnapshot(
             version=version,
@@ -117,3 +121,12 @@ class SqlTenantDirectory:
             epochs=epochs,
             peppers=peppers,
         )
+
+
+async def _rows(session: AsyncSession, kind: type[_Row]) -> AsyncGenerator[_Row]:
+    """All rows, a few at a time: between them the loop goes on serving requests."""
+    query = select(kind).execution_options(yield_per=ROWS_AT_A_TIME)
+    stream = await session.stream_scalars(query)
+    async for rows in stream.partitions():
+        for row in rows:
+            yield row

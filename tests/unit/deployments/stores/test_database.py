@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def database(url: str) -> AsyncGenerator[Database]:
-    database = await Database.open(url, timeout_s=0.3)
+    database = await Database.open(url)
     await migrations.upgrade(database)
     yield database
     await database.close()
@@ -98,9 +98,11 @@ async def test_a_lock_that_is_not_given_back_is_an_error_not_a_hang(
 ) -> None:
     with closing(sqlite3.connect(path_of(url), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        impatient = await Database.open(url, timeout_s=0.1)
         with pytest.raises(StoreUnavailable, match="database is locked"):
-            async with database.change():
+            async with impatient.change():
                 pytest.fail("got the lock twice")
+        await impatient.close()
         assert await version(database) == 1
         other.execute("ROLLBACK")
     async with database.change():

@@ -68,6 +68,7 @@ def engine_deployment(model: ModelSettings, settings: Settings, *, on_gpu: bool)
         model,
         num_threads=sizing.num_threads(model, settings, num_cores),
         pool_share=sizing.pool_share(settings),
+        log_level=settings.service.log_level,
     )
 
 

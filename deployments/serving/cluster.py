@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 APP_NAME = "freehold"
 POLL_S = 0.1
+DRAIN_MARGIN_S = 10.0
 
 
 class DeployFailed(FreeholdError):
@@ -125,16 +126,17 @@ def app_state() -> AppState | None:
     )
 
 
-def stop(drain_s: float) -> None:
-    """Let streams finish for ``drain_s``, then end Serve."""
+def drain(drain_s: float) -> None:
+    """Let streams finish for ``drain_s`` and the replicas end themselves; ``kill`` does the rest.
+
+    Not ``serve.shutdown()``: that gives up after 30 s, whatever the drain period says.
+    """
     from ray import serve
 
-    # serve.shutdown() alone gives up after 30 s, whatever the drain period says.
     serve.delete(APP_NAME, _blocking=False)
-    deadline = time.monotonic() + drain_s + 10
+    deadline = time.monotonic() + drain_s + DRAIN_MARGIN_S
     while app_state() is not None and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    serve.shutdown()  # type: ignore[no-untyped-call]  # Ray's gap
 
 
 def kill() -> None:

@@ -50,7 +50,7 @@ class DemoKeys:
 def write_demo_settings(state_dir: Path, model_folder: Path) -> Path:
     """The demo's settings file, new at every start (``FREEHOLD__…`` variables override it)."""
     settings = {
-        "service": {"state_dir": ".", "drain_s": 0},
+        "service": {"state_dir": ".", "drain_s": 0, "log_level": "warning"},
         "models": [
             {
                 "name": MODEL_NAME,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WATCH_S = 2.0
 LEFTOVER_S = 5.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def run_service(settings: Settings, progress: Progress, announce: Announce) -> N
     """
     state = StateFolder(settings.service.state_dir)
     state.create()
-    with state.locked(), _sigterm_restored(), _run_dir() as run_dir:
+    with state.locked(), _signals_restored(), _run_dir() as run_dir:
         ports.require_free(settings.service.host, settings.service.port)
         preflight.check(settings)
         settings = _master_key_as_file(settings, run_dir)
@@ -80,15 +81,16 @@ def run_service(settings: Settings, progress: Progress, announce: Announce) -> N
 
 
 def _run(settings: Settings, state: StateFolder, progress: Progress, announce: Announce) -> None:
-    running = _start(settings, progress)
+    counts = _ReplicaCounts(progress)
+    running = _start(settings, counts, progress)
     try:
         with _service_file(state, running), announce(running):
-            _watch(progress)
+            _watch(counts)
     except KeyboardInterrupt:
         drain_s = settings.service.drain_s
         progress.step(f"stopping: streams have {drain_s:.0f} s (Ctrl-C again: stop now)")
         with contextlib.suppress(KeyboardInterrupt):
-            cluster.stop(drain_s)
+            cluster.drain(drain_s)
         raise
 
 
@@ -136,21 +138,25 @@ def _service_file(state: StateFolder, running: Running) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_restored() -> Generator[None]:
-    """SIGTERM ends the service as Ctrl-C does, and is the caller's again afterwards."""
-    before = signal.getsignal(signal.SIGTERM)
+def _signals_restored() -> Generator[None]:
+    """SIGINT and SIGTERM end the service, and are the caller's again afterwards."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
-        _catch_sigterm()
+        _catch_signals()
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _catch_sigterm() -> None:
+def _catch_signals() -> None:
+    """Said even for SIGINT: a shell starts background commands with it ignored."""
+
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in STOP_SIGNALS:
+        signal.signal(number, interrupt)
 
 
 @contextlib.contextmanager
@@ -161,13 +167,14 @@ def _cluster(
     try:
         progress.step("starting Ray")
         cluster.start_ray(settings, num_cpus=sizing.num_cpus(settings), ray_dir=run_dir / "ray")
-        _catch_sigterm()  # ray.init has put a handler of its own in place
+        _catch_signals()  # ray.init has put a handler of its own in place
         progress.step("starting the HTTP proxy")
         cluster.start_serve(settings, logs_dir=state.path / "logs")
         yield
     finally:
-        with _uninterrupted():
-            _end_cluster()
+        for number in STOP_SIGNALS:  # a third Ctrl-C must not leave half a cluster behind
+            signal.signal(number, signal.SIG_IGN)
+        _end_cluster()
 
 
 def _end_cluster() -> None:
@@ -181,43 +188,35 @@ def _end_cluster() -> None:
     psutil.wait_procs(alive, timeout=LEFTOVER_S)
 
 
-@contextlib.contextmanager
-def _uninterrupted() -> Generator[None]:
-    """A third Ctrl-C must not leave half a cluster behind."""
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _start(settings: Settings, progress: Progress) -> Running:
+def _start(settings: Settings, counts: _ReplicaCounts, progress: Progress) -> Running:
     from deployments.serving.application import build
 
     cluster.deploy(build(settings, num_gpus=cluster.num_gpus()))
-    told: dict[str, int] = {}
-    while True:
-        state = cluster.app_state()
+    while (state := cluster.app_state()) is None or not state.is_running:
         if state is not None:
-            _tell_changes(state, told, progress)
+            counts.tell(state)
             if state.has_failed:
                 raise cluster.DeployFailed(_last_line(state))
-            if state.is_running:
-                break
         time.sleep(cluster.POLL_S)
+    counts.tell(state)
     url = f"http://{_reachable(settings.service.host)}:{settings.service.port}"
     progress.step("waiting for the first answer")
     _wait_until_ready(url)
     return Running(f"{url}/v1", open_listeners(psutil.Process()))
 
 
-def _tell_changes(state: cluster.AppState, told: dict[str, int], progress: Progress) -> None:
-    for name, deployment in state.deployments.items():
-        if told.get(name, 0) != deployment.num_running:
-            told[name] = deployment.num_running
-            progress.step(f"{name}: replicas up: {deployment.num_running}")
+class _ReplicaCounts:
+    """Says how many replicas of each deployment answer, whenever that changes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._told: dict[str, int] = {}
+
+    def tell(self, state: cluster.AppState) -> None:
+        for name, deployment in state.deployments.items():
+            if self._told.get(name, 0) != deployment.num_running:
+                self._told[name] = deployment.num_running
+                self._progress.step(f"{name}: replicas up: {deployment.num_running}")
 
 
 def _last_line(state: cluster.AppState) -> str:
@@ -240,14 +239,13 @@ def _wait_until_ready(url: str) -> None:
             time.sleep(cluster.POLL_S)
 
 
-def _watch(progress: Progress) -> None:
-    told: dict[str, int] = {}
+def _watch(counts: _ReplicaCounts) -> None:
     while True:
         state = cluster.app_state()
         if state is None:
             reason = "Serve has lost the application"
             raise cluster.DeployFailed(reason)
-        _tell_changes(state, told, progress)
+        counts.tell(state)
         time.sleep(WATCH_S)
 
 

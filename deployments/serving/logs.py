@@ -1,6 +1,7 @@
 """How the processes of a service log: one JSON object a line on standard error.
 
-Ray forwards a replica's standard error to the console of ``freehold serve``.
+Ray forwards a replica's standard error to the console of ``freehold serve``. (The real one:
+``sys.stderr`` of a replica is Serve's, which buffers a thousand lines.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def configure_logs(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
         cache_logger_on_first_use=True,
     )
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from deployments.serving.logs import configure_logs
 from freehold.errors import EngineDead
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 class EngineReplica:
     """``freehold.protocol.Engine`` for callers in other processes."""
 
-    def __init__(self, settings: ModelSettings, num_threads: int, pool_share: float) -> None:
+    def __init__(
+        self, settings: ModelSettings, num_threads: int, pool_share: float, log_level: str
+    ) -> None:
+        configure_logs(log_level)
         # Ray forces one OpenMP thread on an actor; the runtime reads this once, at torch's import.
         os.environ["OMP_NUM_THREADS"] = str(num_threads)
         from deployments.serving.engine_builder import build_engine

@@ -25,7 +25,8 @@ from deployments.serving.ports import LOOPBACK, free_ports
 from deployments.serving.ray_types import ServeEngineClient
 from deployments.serving.routing_state import state_of
 from freehold.errors import FreeholdError
-from tests.support.serve_engines import MODEL, Act, FakeEngineReplica, keys, make_request
+from tests.support.engine_values import MODEL, Act, keys, make_request
+from tests.support.serve_engines import FakeEngineReplica
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

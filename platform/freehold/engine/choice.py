@@ -74,7 +74,7 @@ class Choice:
             stop = Stop(FinishReason.LENGTH)
         if stop is not None and not self.sequence.is_finished:
             text += self.finish(stop)
-        logprobs = ()
+        logprobs: tuple[PositionLogprobs, ...] = ()
         if sampled.logprobs is not None:
             logprobs = (spelled(token_id, sampled.logprobs, self._vocabulary),)
         return Gain((token_id,), text, logprobs)

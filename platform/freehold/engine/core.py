@@ -119,6 +119,7 @@ class EngineCore:
         group = RequestGroup(request, self._num_arrived, arrived_s)
         self._num_arrived += 1
         self._groups[request.request_id] = group
+        self._scheduler.add(group)
         for sequence in group.sequences:
             self._choices[sequence] = Choice(
                 sequence,
@@ -127,7 +128,6 @@ class EngineCore:
                 self._card.max_model_len,
                 random.Random(self._seed(request, sequence.index)),  # noqa: S311 - not a secret
             )
-        self._scheduler.add(group)
 
     def abort(self, request_id: RequestId) -> StepOutput:
         """End a request now, at any point; ids that are not running are ignored."""

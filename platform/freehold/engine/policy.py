@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
     from freehold.engine.sequence import Sequence
+    from freehold.protocol import AccountId
 
 
 class SchedulingPolicy(Protocol):
@@ -22,16 +23,28 @@ class SchedulingPolicy(Protocol):
         """A permutation of ``waiting``: the first one that cannot be placed ends admission."""
         ...
 
-    def victim(self, running: Seq[Sequence], claimant: Sequence) -> Sequence:
-        """Who of ``running`` gives its blocks up for ``claimant`` (which may be itself)."""
+    def victim(
+        self, running: Seq[Sequence], claimant: Sequence, debtors: Seq[AccountId]
+    ) -> Sequence:
+        """Who of ``running`` gives its blocks up for ``claimant`` (which may be itself).
+
+        ``debtors`` are the accounts that should give way, the first one first: the claimant's own
+        when it has reached its ceiling; nobody in particular when empty.
+        """
         ...
 
 
 class FirstComeFirstServed:
-    """Oldest first; the youngest gives way, so the oldest always makes progress."""
+    """Oldest first; the youngest (of the debtor) gives way, so the oldest always goes on."""
 
     def admission_order(self, waiting: Seq[Sequence]) -> Iterable[Sequence]:
         return waiting
 
-    def victim(self, running: Seq[Sequence], claimant: Sequence) -> Sequence:
+    def victim(
+        self, running: Seq[Sequence], claimant: Sequence, debtors: Seq[AccountId]
+    ) -> Sequence:
+        for account_id in debtors:
+            for sequence in reversed(running):
+                if sequence.group.request.tail.account_id == account_id:
+                    return sequence
         return running[-1]

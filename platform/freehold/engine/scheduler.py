@@ -16,11 +16,14 @@ from freehold.engine.policy import FirstComeFirstServed
 from freehold.engine.prefix_wait import ComputingPrefixes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
     from freehold.engine.config import EngineConfig
     from freehold.engine.policy import SchedulingPolicy
     from freehold.engine.sequence import RequestGroup, Sequence
     from freehold.engine.stats import Counters, StepTimes
     from freehold.kv.cache import KVCache
+    from freehold.protocol import AccountId
 
 _by_arrival = attrgetter("order")
 
@@ -44,7 +47,7 @@ class ScheduledRow:
 
     def to_step_row(self) -> StepRow:
         token_ids = self.sequence.token_ids[self.start : self.end]
-        block_ids = self.sequence.blocks.block_ids
+        block_ids = self.sequence.table.block_ids
         return StepRow(token_ids, self.start, block_ids, self.is_prompt, self.num_logits)
 
 
@@ -94,6 +97,8 @@ class Scheduler:
         )
 
     def add(self, group: RequestGroup) -> None:
+        """Queue a request. Its tables open now: a purge must stop its insertions from now on."""
+        group.add_choices(self._kv.open)
         for sequence in group.sequences:
             insort(self._waiting, sequence, key=_by_arrival)
 
@@ -129,11 +134,11 @@ class Scheduler:
         ``num_kept`` of its tokens stay (all by default); slots behind them are rolled back.
         """
         sequence = row.sequence
-        end = row.end if num_kept is None else row.start + num_kept
-        if end < row.end:
-            self._kv.truncate(sequence.blocks, end)
+        end = row.end
+        if num_kept is not None and num_kept < row.num_tokens:
+            end = self._kv.truncate(sequence.table, row.start + num_kept)
         sequence.num_computed = end
-        self._kv.publish(sequence.blocks, sequence.token_ids, end)
+        self._kv.publish(sequence.table, sequence.token_ids, end)
         self._computing.settle(sequence, row.start, end)
 
     def _schedule_decodes(self, rows: dict[Sequence, ScheduledRow]) -> bool:
@@ -141,11 +146,11 @@ class Scheduler:
         was_short = False
         for sequence in tuple(self._running):
             while sequence.is_running and sequence.is_decoding:
-                if self._kv.allocate(sequence.blocks, sequence.num_tokens):
+                if self._kv.allocate(sequence.table, sequence.num_tokens):
                     rows[sequence] = _row(sequence, 1)
                     break
                 was_short = True
-                victim = self._policy.victim(self._running, sequence)
+                victim = self._policy.victim(self._running, sequence, self._debtors(sequence))
                 rows.pop(victim, None)
                 self._preempt(victim)
         return was_short
@@ -165,7 +170,11 @@ class Scheduler:
             if self._must_wait(sequence):
                 continue
             if not self._place(sequence):
-                return [] if self._running else [sequence]
+                if not self._running:
+                    return [sequence]
+                if sequence.group.request.tail.account_id in self._debtors(sequence):
+                    continue  # its own ceiling: waiting for that is nobody else's business
+                break
             rows[sequence] = _row(sequence, budget)
             budget -= rows[sequence].num_tokens
         return []
@@ -196,10 +205,10 @@ class Scheduler:
         group = sequence.group
         source = next((s for s in group.sequences if s.has_prompt), None)
         if source is not None:
-            table = self._kv.fork(source.blocks, sequence.num_prompt - 1)
+            table = self._kv.fork(source.table, sequence.num_prompt - 1)
             num_computed = len(table.block_ids) * self._config.block_size
         else:
-            table = self._kv.open(group.request)
+            table = sequence.table
             num_computed = self._kv.attach(table, sequence.num_tokens - 1)
         if not self._leaves_room(sequence.num_tokens, len(table.block_ids)) or not (
             self._kv.allocate(table, sequence.num_tokens)
@@ -217,6 +226,11 @@ class Scheduler:
             self._counters.cached_tokens += num_computed
         return True
 
+    def _debtors(self, sequence: Sequence) -> Seq[AccountId]:
+        """Whose running sequences should give way for ``sequence`` to hold all its tokens."""
+        shortfall = self._kv.shortfall(sequence.table, sequence.num_tokens)
+        return () if shortfall is None else shortfall.victims
+
     def _leaves_room(self, num_tokens: int, num_held: int) -> bool:
         """Each running sequence could still grow by a block: else the newcomer is soon preempted."""
         num_new = -(-num_tokens // self._config.block_size) - num_held
@@ -232,8 +246,7 @@ class Scheduler:
 
     def _release(self, sequence: Sequence) -> None:
         self._computing.settle(sequence, sequence.num_computed, sequence.num_prompt)
-        self._kv.free(sequence.blocks)
-        sequence.table = None
+        self._kv.free(sequence.table)
         self._running.remove(sequence)
 
     def _expected_hit(self, sequence: Sequence) -> int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from freehold.protocol import DEVICE, FinishReason, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from freehold.kv.cache import BlockTable
     from freehold.protocol import GenerateRequest, RequestId
 
@@ -19,15 +21,15 @@ if TYPE_CHECKING:
 class Sequence:
     """One choice of a request.
 
-    ``[0, num_computed)`` have K and V in the slots of ``table``. A sequence without a table waits:
-    it was never admitted, or was preempted and computes its tokens again.
+    ``[0, num_computed)`` have K and V in the slots of ``table``. A sequence whose table is empty
+    waits: it was never admitted, or was preempted and computes its tokens again.
     """
 
     group: RequestGroup
     index: int
+    table: BlockTable
     token_ids: list[int]
     num_computed: int = 0
-    table: BlockTable | None = None
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     awaited_block: int | None = None
@@ -61,20 +63,13 @@ class Sequence:
 
     @property
     def is_running(self) -> bool:
-        return self.table is not None
-
-    @property
-    def blocks(self) -> BlockTable:
-        """Its table. Raises LookupError for a sequence that holds none."""
-        if self.table is None:
-            message = f"sequence {self.order} is not running"
-            raise LookupError(message)
-        return self.table
+        """It holds slots for all its tokens."""
+        return bool(self.table.block_ids)
 
     @property
     def has_prompt(self) -> bool:
         """Its prompt's K and V are in its blocks."""
-        return self.table is not None and self.num_computed >= self.num_prompt
+        return self.is_running and self.num_computed >= self.num_prompt
 
     @property
     def is_decoding(self) -> bool:
@@ -97,9 +92,11 @@ class RequestGroup:
     """From arrival to the first step that computed a token of it."""
     has_emitted: bool = False
 
-    def __post_init__(self) -> None:
-        choices = range(self.request.sampling.n)
-        self.sequences = [Sequence(self, i, list(self.request.token_ids)) for i in choices]
+    def add_choices(self, open_table: Callable[[GenerateRequest], BlockTable]) -> None:
+        """One sequence for each of the ``n`` choices."""
+        for index in range(self.request.sampling.n):
+            table = open_table(self.request)
+            self.sequences.append(Sequence(self, index, table, list(self.request.token_ids)))
 
     @property
     def request_id(self) -> RequestId:

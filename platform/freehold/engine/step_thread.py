@@ -62,7 +62,8 @@ class StepThread:
         self._streams: dict[RequestId, Stream] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = threading.Lock()
-        self._arriving: dict[Stream, int] = {}  # prompt tokens the core does not know of yet
+        self._arriving: dict[Stream, int] = {}  # prompt tokens that the report does not count yet
+        self._arrived: list[Stream] = []  # those of them that the next report will count
         self._stopped: EngineDead | None = None
         self._close_at_s: float | None = None
         self._report = core.report(incarnation)
@@ -115,26 +116,32 @@ class StepThread:
         self._thread.join()
 
     def _run(self) -> None:
+        error = EngineDead(reason="it was closed")
         try:
             while self._core.dead is None and not self._is_closed():
-                self._run_commands(wait=not self._core.has_work)
+                if self._run_commands(wait=not self._core.has_work):
+                    self._publish()
                 if self._core.has_work:
-                    self._handle(self._core.step())
-                self._publish()
+                    output = self._core.step()
+                    self._publish()  # first, so that a reader finds itself in the report
+                    self._handle(output)
         except Exception:  # noqa: BLE001 - logged; nobody above a thread's function could take it
             # A bug in the control side: its state cannot be trusted, so the replica must go.
             _log.exception("the engine's step thread failed")
-            self._handle(self._core.kill(EngineDead("internal error in the step thread")))
+            error = self._core.dead = EngineDead(reason="internal error in the step thread")
         finally:
-            self._stop()
+            self._stop(self._core.dead or error)
 
-    def _run_commands(self, *, wait: bool) -> None:
-        try:
-            while True:
-                self._commands.get(block=wait)()
-                wait = False
-        except Empty:
-            return
+    def _run_commands(self, *, wait: bool) -> int:
+        """Run what was posted, waiting for the first one if told to; returns how many."""
+        num_run = 0
+        while True:
+            try:
+                command = self._commands.get(block=wait and num_run == 0)
+            except Empty:
+                return num_run
+            command()
+            num_run += 1
 
     def _handle(self, output: StepOutput) -> None:
         if output.failure is not None:
@@ -153,25 +160,30 @@ class StepThread:
                 parcel = parcels.setdefault(stream, Parcel())
                 parcel.is_last, parcel.error = True, ended.error
         for stream in hand_over(parcels):
-            self._cancel(stream)
+            self._commands.put(partial(self._cancel, stream))
 
     def _publish(self) -> None:
         report = self._core.report(self._incarnation)
         with self._lock:
             self._report = report
+            for stream in self._arrived:
+                del self._arriving[stream]
+        self._arrived.clear()
         events = self._core.kv.drain_events()
         if events:
             self._on_events(events)
 
     def _add(self, stream: Stream, request: GenerateRequest, arrived_s: float) -> None:
-        with self._lock:
-            del self._arriving[stream]
+        self._arrived.append(stream)
         try:
             if self._close_at_s is not None:
                 raise EngineDead(reason="it is closing")
             self._core.add(request, arrived_s)
         except FreeholdError as error:
             hand_over({stream: Parcel(is_last=True, error=error)})
+        except Exception:
+            self._streams[request.request_id] = stream  # whoever stops the thread tells it
+            raise
         else:
             self._streams[request.request_id] = stream
 
@@ -189,15 +201,20 @@ class StepThread:
             return False
         return not self._core.has_work or self._clock() >= self._close_at_s
 
-    def _stop(self) -> None:
+    def _stop(self, error: EngineDead) -> None:
         """Nobody is left waiting: not the streams, not those who posted a moment ago."""
-        for request_id in tuple(self._streams):
-            self._handle(self._core.abort(request_id))
         with self._lock:
-            self._stopped = self._core.dead or EngineDead("it was closed")
-        self._core.dead = self._stopped
-        self._run_commands(wait=False)
-        self._publish()
+            self._stopped = error
+        try:
+            is_orderly = self._core.dead is None
+            for request_id in tuple(self._streams) if is_orderly else ():
+                self._handle(self._core.abort(request_id))
+            self._handle(self._core.kill(error))
+            self._run_commands(wait=False)
+            self._publish()
+        finally:
+            last = Parcel(is_last=True, error=error)
+            hand_over(dict.fromkeys(self._streams.values(), last))
 
     def _post(self, command: Callable[[], None]) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ class ServiceFailed(AssertionError):
 @dataclass(frozen=True, slots=True)
 class TenantAccess:
     tenant_id: str
-    api_key: str
+    api_key: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

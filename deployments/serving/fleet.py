@@ -52,6 +52,9 @@ class ServeFleet:
         given = tuple(reason for reason in reasons if reason is not None)
         return Readiness(not given, given)
 
+    def group(self, model: str) -> EngineGroup:
+        return self._groups[model]
+
     def reports(self) -> Mapping[str, Mapping[str, ReplicaReport]]:
         """What every replica said last, by model and replica id."""
         return {model: group.reports() for model, group in self._groups.items()}

@@ -26,6 +26,7 @@ from deployments.serving.ray_types import ServeEngineClient
 from deployments.serving.routing_state import state_of
 from freehold.errors import FreeholdError
 from tests.support.engine_values import MODEL, Act, keys, make_request
+from tests.support.eventually import eventually
 from tests.support.serve_engines import FakeEngineReplica
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Prober:
             self._fleet = ServeFleet({MODEL: self._client}, FleetLimits(report_every_s=0.2))
             self._fleet.start()
         async with asyncio.timeout(BOUND_S):
-            await self._until(lambda: len(self._reports()) == NUM_REPLICAS)
+            await eventually(lambda: len(self._reports()) == NUM_REPLICAS)
             probe: Callable[[], Awaitable[dict[str, Any]]] = getattr(self, name)
             return await probe()
 
@@ -136,7 +137,7 @@ class Prober:
             moved = router.stats.num_moved
         for stream in streams:
             await stream.aclose()
-        await self._until(lambda: self._num_running() == 0)
+        await eventually(lambda: self._num_running() == 0)
         return {
             "routes_are_true": routes == answered_by,
             "all_but_the_last_at_home": all(route == home for route in routes[:-1])
@@ -147,16 +148,16 @@ class Prober:
     async def closing_reaches_the_engine(self) -> dict[str, Any]:
         stream = await self._open((), Act.HOLD)
         await anext(stream)
-        await self._until(lambda: self._num_running() == 1)
+        await eventually(lambda: self._num_running() == 1)
         await stream.aclose()
         await stream.aclose()
-        await self._until(lambda: self._num_running() == 0)
+        await eventually(lambda: self._num_running() == 0)
 
         opening = asyncio.create_task(self._open((), Act.SILENCE))
-        await self._until(lambda: self._num_running() == 1)
+        await eventually(lambda: self._num_running() == 1)
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
-        await self._until(lambda: self._num_running() == 0)
+        await eventually(lambda: self._num_running() == 0)
         return {
             "opening_was_cancelled": opening.cancelled(),
             "num_in_flight": self._num_in_flight(),
@@ -178,7 +179,7 @@ class Prober:
         with self._state.locked() as router:
             hits_after = router.hits(chain)
         route, deltas = await self._ask(chain)
-        await self._until(lambda: len(self._reports()) == NUM_REPLICAS)
+        await eventually(lambda: len(self._reports()) == NUM_REPLICAS)
         return {
             "ended": ended,
             "index_knew_it": doomed in hits_before,
@@ -222,10 +223,6 @@ class Prober:
         except FreeholdError as error:
             return [type(error).__name__, *map(str, error.args)]
         return ["no error"]
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():  # noqa: ASYNC110  # what is waited for is in another process
-            await asyncio.sleep(0.02)
 
     def _reports(self) -> Mapping[str, ReplicaReport]:
         return self._fleet.reports().get(MODEL, {})

@@ -6,6 +6,7 @@ two tenants never meet here). Keys are kept as 64-bit prefixes: a collision only
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from freehold.protocol import BlockKey, Incarnation
-
-PREFIX_BYTES = 8
 
 
 class PrefixIndex:
@@ -65,7 +64,7 @@ class PrefixIndex:
             return
         bit = self._bits[incarnation]
         max_blocks = self._max_blocks[incarnation]
-        for key in map(_short, reversed(keys[:max_blocks])):
+        for key in reversed(_short(keys[:max_blocks])):
             if key in owned:
                 owned.move_to_end(key)
             else:
@@ -79,7 +78,7 @@ class PrefixIndex:
         owned = self._owned.get(incarnation)
         if owned is None:
             return
-        for key in map(_short, keys):
+        for key in _short(keys):
             if key in owned:
                 del owned[key]
                 self._clear(key, self._bits[incarnation])
@@ -88,7 +87,7 @@ class PrefixIndex:
         """How many leading blocks of a chain each incarnation holds; those with none are left out."""
         depths: dict[Incarnation, int] = {}
         alive = sum(self._bits.values())
-        for depth, key in enumerate(map(_short, keys)):
+        for depth, key in enumerate(_short(keys)):
             ended = alive & ~self._holders.get(key, 0)
             if ended:
                 if depth:
@@ -125,8 +124,9 @@ class PrefixIndex:
         return ~used & (used + 1)
 
 
-def _short(key: BlockKey) -> int:
-    return int.from_bytes(key[:PREFIX_BYTES], "little")
+def _short(keys: Sequence[BlockKey]) -> tuple[int, ...]:
+    """The first half of every key, all at once: several times faster than one by one."""
+    return struct.unpack("<" + "Q8x" * len(keys), b"".join(keys))
 
 
 def _each_bit(bits: int) -> list[int]:

@@ -1,7 +1,7 @@
 """What the way to the engine costs: one client's time to first token minus the engine's own.
 
 The gateway says in ``Server-Timing`` what each of its stages took, and the engine's time from its
-queue to its first delta; what is left over is the proxy, the hand-over and the client itself.
+queue to its first delta. What is left over is the proxy, the network and the client itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from deployments.bench.client import FirstToken, Service
     from deployments.bench.report import Progress
 
-ENGINE = "engine"
-REST = "proxy + hand-over"
+ENGINE, TOTAL = "engine", "total"
+"""Of the header: the engine's part, and all of the gateway's; the others are its stages."""
+PROXY = "proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +49,26 @@ class GatewayResult:
     @classmethod
     def of(cls, samples: Sequence[FirstToken]) -> GatewayResult:
         overhead = Latency.of([sample.ttft_s - sample.stages_s[ENGINE] for sample in samples])
-        names = [name for name in samples[0].stages_s if name != ENGINE]
+        names = [name for name in samples[0].stages_s if name not in {ENGINE, TOTAL}]
         stages = {
             name: median([sample.stages_s.get(name, 0.0) for sample in samples]) * 1e3
             for name in names
         }
-        rest = median([sample.ttft_s - sum(sample.stages_s.values()) for sample in samples])
+        stages[PROXY] = median([_outside(sample) for sample in samples]) * 1e3
         ttft = Latency.of([sample.ttft_s for sample in samples])
         return cls(
             overhead_p50_ms=overhead.p50_s * 1e3,
             overhead_p99_ms=overhead.p99_s * 1e3,
             ttft_p50_ms=ttft.p50_s * 1e3,
             engine_p50_ms=median([sample.stages_s[ENGINE] for sample in samples]) * 1e3,
-            stages={**stages, REST: rest * 1e3},
+            stages=stages,
             ttft=ttft,
         )
+
+
+def _outside(sample: FirstToken) -> float:
+    """What no stage of the gateway and not the engine accounts for."""
+    return sample.ttft_s - sum(s for name, s in sample.stages_s.items() if name != TOTAL)
 
 
 async def run_gateway(

@@ -10,7 +10,7 @@ import pytest
 
 from deployments.bench.chatbot import ChatbotPlan, run_chatbot
 from deployments.bench.client import RequestFailed, Service
-from deployments.bench.gateway import REST, GatewayPlan, run_gateway
+from deployments.bench.gateway import PROXY, GatewayPlan, run_gateway
 from deployments.bench.rounds import RoundsPlan, run_rounds
 from deployments.bench.target import Target
 from freehold.secret import Secret
@@ -123,7 +123,9 @@ async def test_no_question_is_asked_twice() -> None:
 
 
 async def test_gateway_subtracts_the_engine_and_names_the_rest() -> None:
-    fake = FakeOpenAI(server_timing="template;dur=0.25, route;dur=0.75, engine;dur=100")
+    fake = FakeOpenAI(
+        server_timing="template;dur=0.25, route;dur=0.75, engine;dur=100, total;dur=102"
+    )
     progress = CountedProgress()
     async with service_of(fake) as service:
         result = await run_gateway(
@@ -131,10 +133,10 @@ async def test_gateway_subtracts_the_engine_and_names_the_rest() -> None:
         )
 
     assert result.ttft.count == 11
-    assert list(result.stages) == ["template", "route", REST]
+    assert list(result.stages) == ["template", "route", PROXY]
     assert result.stages["template"] == pytest.approx(0.25)
     assert result.overhead_p50_ms == pytest.approx(result.ttft_p50_ms - 100)
-    assert result.stages[REST] == pytest.approx(result.overhead_p50_ms - 1)
+    assert result.stages[PROXY] == pytest.approx(result.overhead_p50_ms - 1)
     assert progress.complete
 
 

@@ -82,8 +82,8 @@ class Ruler:
     @classmethod
     async def measure(cls, service: Service, rng: random.Random) -> Ruler:
         """Two one-token requests, short and long; the difference is free of the template."""
-        text = handbook(rng, 1500)
-        short, long = text[:300], text
+        text = handbook(rng, 600)
+        short, long = text[:150], text
         counts = [
             (
                 await service.chat(

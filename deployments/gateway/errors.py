@@ -27,8 +27,15 @@ from deployments.gateway.refusals import (
     UnknownParameter,
     UnsupportedParameter,
 )
-from freehold.errors import CapacityExceeded, EngineDead, FreeholdError, InvalidRequest
+from freehold.errors import (
+    CapacityExceeded,
+    EngineDead,
+    FreeholdError,
+    InvalidRequest,
+    StepFailed,
+)
 from tenancy.authentication import AuthFailure
+from tenancy.keyring import UnknownAccount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +91,8 @@ _TABLE: Mapping[type[FreeholdError], Verdict] = {
     CapacityExceeded: Verdict(503, SERVER, "capacity_exceeded"),
     ReplicaLost: Verdict(503, SERVER, "replica_lost"),
     EngineDead: Verdict(503, SERVER, "engine_dead"),
+    StepFailed: Verdict(500, SERVER, "step_failed"),
+    UnknownAccount: Verdict(503, SERVER, "tenant_unavailable"),
 }
 _SUSPENDED = Verdict(403, INVALID, "tenant_suspended")
 _NO_AUTHORITY = Verdict(503, SERVER, "authentication_unavailable")

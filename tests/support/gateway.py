@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from deployments.gateway.ports import RouteHint
+    from deployments.gateway.ports import Fleet, RouteHint
     from freehold.protocol import GenerateRequest, RequestId
     from tenancy.admission import Lease, Outcome
     from tenancy.principal import Principal
@@ -67,7 +67,7 @@ def make_card(model: str = MODEL, **changes: int) -> ModelCard:
         architecture="TinyForCausalLM",
         dtype="float32",
         block_size=changes.get("block_size", 16),
-        num_blocks=64,
+        num_blocks=changes.get("num_blocks", 64),
         max_model_len=changes.get("max_model_len", 512),
         vocab_size=changes.get("vocab_size", 323),
         eos_token_ids=(2,),
@@ -193,6 +193,7 @@ class GatewayWorld:
         *,
         adopt_request_id: bool = False,
         tokenizer: PromptTokenizer | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         self.plane = MemoryControlPlane()
         self.alice = self.plane.create_tenant("alice")
@@ -205,7 +206,7 @@ class GatewayWorld:
             authenticator=self.plane.authenticator(),
             keyring=self.plane.keyring(),
             admission=self.admission,
-            fleet=self.fleet,
+            fleet=fleet or self.fleet,
             tokenizers={MODEL: tokenizer or tiny_tokenizer()},
             limits=limits or GatewayLimits(),
             clock=self.plane.clock,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoutingPolicy:
-    """The weights. ``default_*`` stand in until a replica has measured its own."""
+    """The weights. ``default_*`` stand in until any replica has measured something."""
 
     min_hit_fraction: float = 0.1
     """A match of less than this share of the prompt is ignored: it would only glue requests that
@@ -81,7 +82,8 @@ def rank(
     rng: Random,
 ) -> list[Ranked]:
     """All of ``loads``, best first. ``hits`` are leading blocks held, by incarnation."""
-    candidates = [_score(query, load, hits, policy, rng) for load in loads]
+    speed = _typical_speed(loads, policy)
+    candidates = [_score(query, load, hits, policy, speed, rng) for load in loads]
     candidates.sort(key=lambda candidate: candidate.order)
     if not candidates:
         return []
@@ -129,18 +131,38 @@ class _Candidate:
         return (self.step, *tie)
 
 
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    prefill_tokens_per_s: float
+    decode_step_s: float
+
+
+def _typical_speed(loads: Sequence[ReplicaLoad], policy: RoutingPolicy) -> _Speed:
+    """What to believe of a replica that has measured nothing: that it is like the others.
+
+    Any constant would keep a new one idle (or flood it) on machines of another speed.
+    """
+    rates = [load.prefill_tokens_per_s for load in loads if load.prefill_tokens_per_s]
+    steps = [load.decode_step_s for load in loads if load.decode_step_s]
+    return _Speed(
+        fmean(rates) if rates else policy.default_prefill_tokens_per_s,
+        fmean(steps) if steps else policy.default_decode_step_s,
+    )
+
+
 def _score(
     query: Query,
     load: ReplicaLoad,
     hits: Mapping[Incarnation, int],
     policy: RoutingPolicy,
+    typical: _Speed,
     rng: Random,
 ) -> _Candidate:
     num_blocks = 0 if load.incarnation is None else hits.get(load.incarnation, 0)
     hit_tokens = reusable_tokens(query, num_blocks)
     counted = hit_tokens if hit_tokens >= policy.min_hit_fraction * query.num_tokens else 0
-    rate = load.prefill_tokens_per_s or policy.default_prefill_tokens_per_s
-    step_s = load.decode_step_s or policy.default_decode_step_s
+    rate = load.prefill_tokens_per_s or typical.prefill_tokens_per_s
+    step_s = load.decode_step_s or typical.decode_step_s
     prefill_s = (load.queued_prefill_tokens + query.num_tokens - counted) / rate
     predicted_s = prefill_s + load.num_requests * policy.decode_steps_per_request * step_s
     affinity = 0 if query.affinity is None else _distance(query.affinity, load.replica_id)

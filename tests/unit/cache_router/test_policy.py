@@ -49,6 +49,13 @@ def test_an_unmeasured_replica_is_given_the_default_rate() -> None:
     assert only.predicted_ttft_s == PROMPT.num_tokens / policy.default_prefill_tokens_per_s
 
 
+def test_a_new_replica_is_taken_for_as_fast_as_the_others_and_gets_its_share() -> None:
+    first, second = ranked(make_load("old", rate=50_000, num_requests=1), make_load("new", rate=0))
+    assert first.replica_id == "new"
+    assert first.predicted_ttft_s == PROMPT.num_tokens / 50_000
+    assert second.replica_id == "old"
+
+
 def test_a_prefix_attracts() -> None:
     first, second = ranked(make_load("a"), make_load("b"), b=80)
     assert (first.replica_id, first.reason) == ("b", Reason.PREFIX_HIT)

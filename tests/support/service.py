@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from deployments.serving.ports import free_ports
 from deployments.serving.status import ModelStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from deployments.serving.status import ReplicaStatus
 
@@ -77,7 +77,7 @@ class RunningService:
     log: Path
     port: int
     model: str
-    tenants: Sequence[TenantAccess] = ()
+    tenants: Sequence[TenantAccess]
 
     @property
     def url(self) -> str:
@@ -87,6 +87,11 @@ class RunningService:
     def base_url(self) -> str:
         """As the OpenAI client wants it."""
         return f"{self.url}/v1"
+
+    @property
+    def service_file(self) -> Path:
+        """There while the service is ready."""
+        return self.config.parent / "state/service.json"
 
     @property
     def output(self) -> str:
@@ -161,38 +166,61 @@ class RunningService:
         raise ServiceFailed(message)
 
 
-def write_config(
-    folder: Path, model_folder: Path, *, name: str, **model_settings: object
-) -> tuple[Path, int]:
-    """A settings file for one model, a free port and a new master key; returns file and port."""
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a service is made from; everything it writes goes below ``folder``."""
+
+    folder: Path
+    model_folder: Path
+    model: str
+    model_settings: Mapping[str, object]
+    service_settings: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def with_service(self, **settings: object) -> StartOptions:
+        return replace(self, service_settings=settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Settings, master key and two tenants with a key each; nothing runs yet."""
+
+    config: Path
+    port: int
+    model: str
+    tenants: Sequence[TenantAccess]
+
+    @property
+    def master_key(self) -> Path:
+        return self.config.parent / "state/master.key"
+
+
+def prepare(options: StartOptions) -> Prepared:
     [port] = free_ports(1)
-    state = folder / "state"
+    state = options.folder / "state"
     state.mkdir(mode=0o700)
     master_key = state / "master.key"
     master_key.touch(mode=0o600)
     master_key.write_bytes(base64.b64encode(secrets.token_bytes(32)))
-    settings = {
-        "service": {"port": port, "state_dir": "state", "drain_s": 0},
-        "models": [{"name": name, "path": str(model_folder), **model_settings}],
-    }
-    config = folder / "freehold.yaml"
-    config.write_text(json.dumps(settings), encoding="utf-8")  # YAML is a superset of JSON
-    return config, port
+    service = {"port": port, "state_dir": "state", "drain_s": 0, **options.service_settings}
+    model = {"name": options.model, "path": str(options.model_folder), **options.model_settings}
+    config = options.folder / "freehold.yaml"
+    # YAML is a superset of JSON.
+    config.write_text(json.dumps({"service": service, "models": [model]}), encoding="utf-8")
+    return Prepared(config, port, options.model, tuple(_make_tenants(config)))
 
 
-def make_tenants(config: Path) -> Sequence[TenantAccess]:
-    """Two tenants, each with a key, made by the commands that an operator uses."""
-    access: list[TenantAccess] = []
+def _make_tenants(config: Path) -> Iterator[TenantAccess]:
+    """By the commands that an operator uses."""
     for tenant in TENANTS:
-        options = ("--config", config)
+        options = ("--json", "--config", config)
         freehold("tenant", "create", tenant, *options, cwd=config.parent)
-        issued = json.loads(freehold("key", "issue", tenant, "--json", *options, cwd=config.parent))
-        access.append(TenantAccess(tenant, issued["api_key"]))
-    return access
+        issued = json.loads(freehold("key", "issue", tenant, *options, cwd=config.parent))
+        yield TenantAccess(tenant, issued["api_key"])
 
 
-def start_service(config: Path, port: int, model: str) -> RunningService:
-    """Start ``freehold serve``; its output goes to ``serve.log`` beside the settings."""
+def start_service(prepared: Prepared) -> RunningService:
+    """Start ``freehold serve``; its output is added to ``serve.log`` beside the settings."""
+    config = prepared.config
     log = config.with_name("serve.log")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own command, no shell
@@ -203,7 +231,7 @@ def start_service(config: Path, port: int, model: str) -> RunningService:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return RunningService(process, config, log, port, model)
+    return RunningService(process, config, log, prepared.port, prepared.model, prepared.tenants)
 
 
 @contextlib.contextmanager
@@ -211,16 +239,14 @@ def running_service(
     folder: Path, model_folder: Path, *, name: str, **model_settings: object
 ) -> Generator[RunningService]:
     """A service with two tenants that is ready; at the end it must stop cleanly."""
-    config, port = write_config(folder, model_folder, name=name, **model_settings)
-    tenants = make_tenants(config)
-    started = start_service(config, port, name)
+    prepared = prepare(StartOptions(folder, model_folder, name, model_settings))
+    service = start_service(prepared)
     try:
-        service = RunningService(started.process, config, started.log, port, name, tuple(tenants))
         service.wait_ready()
         yield service
         service.stop()
     finally:
-        started.kill()
+        service.kill()
 
 
 def freehold(*arguments: str | Path, cwd: Path) -> str:

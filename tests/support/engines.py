@@ -1,5 +1,8 @@
 """Engines over the fake executor, and requests for them, with keys as a gateway makes them."""
 
+# pyright: reportUnknownMemberType=false
+# tokenizers declares its lists of tokens without an element type.
+
 from __future__ import annotations
 
 import itertools

@@ -78,7 +78,7 @@ def logits_after(token_ids: Sequence[int], vocab_size: int) -> torch.Tensor:
     """float32 ``[vocab_size]``: another vector for any other tokens or order."""
     digest = hashlib.blake2b(np.asarray(token_ids, dtype=np.int64).tobytes(), digest_size=8)
     rng = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-    return torch.from_numpy(rng.standard_normal(vocab_size, dtype=np.float32))
+    return torch.tensor(rng.standard_normal(vocab_size, dtype=np.float32))
 
 
 def greedy_tokens(

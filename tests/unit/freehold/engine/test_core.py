@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from freehold.errors import CapacityExceeded, EngineDead, InvalidRequest, StepFailed
@@ -168,7 +170,13 @@ def test_seeded_choices_do_not_depend_on_the_batch() -> None:
     def request() -> list[int]:
         return answer.token_ids(0) + answer.token_ids(1)
 
-    sampling = {"temperature": 1.0, "seed": 5, "n": 2, "top_p": 0.9, "max_tokens": 12}
+    sampling: dict[str, Any] = {
+        "temperature": 1.0,
+        "seed": 5,
+        "n": 2,
+        "top_p": 0.9,
+        "max_tokens": 12,
+    }
     answer = CoreHarness().answer(make_request(PROMPT, **sampling))
     alone = request()
     harness = CoreHarness(make_config(num_blocks=24, max_step_tokens=9))
@@ -310,7 +318,7 @@ def test_a_full_queue_refuses() -> None:
 def test_an_account_at_its_ceiling_does_not_hold_up_others() -> None:
     harness = CoreHarness()
     policies = {AccountId("tn_a"): AccountPolicy(version=1, ceiling_blocks=12)}
-    capped = {"policies": policies, "max_tokens": 12, "ignore_eos": True}
+    capped: dict[str, Any] = {"policies": policies, "max_tokens": 12, "ignore_eos": True}
     prompts = [ids_of(f"{i}: a tenant that sends a lot") for i in range(3)]
     mine = [harness.add(make_request(p, **capped)) for p in prompts]
     other = harness.add(make_request(PROMPT, tenant="b"))
@@ -359,11 +367,11 @@ def test_a_purge_stops_insertion_by_running_requests() -> None:
         ("token_ids", {"token_ids": (BOS,) * 129}),
     ],
 )
-def test_what_can_never_run_is_refused_by_name(param: str, changes: dict[str, object]) -> None:
+def test_what_can_never_run_is_refused_by_name(param: str, changes: dict[str, Any]) -> None:
     harness = CoreHarness(make_config(num_blocks=32))
-    arguments: dict[str, object] = {"token_ids": PROMPT} | changes
+    arguments: dict[str, Any] = {"token_ids": PROMPT} | changes
     with pytest.raises(InvalidRequest) as refused:
-        harness.add(make_request(**arguments))  # type: ignore[arg-type]
+        harness.add(make_request(**arguments))
     assert refused.value.param == param
     assert not harness.core.has_work
 

@@ -1,3 +1,6 @@
+# pyright: reportUnknownMemberType=false
+# tokenizers declares its lists of tokens without an element type.
+
 from __future__ import annotations
 
 import pytest
@@ -21,7 +24,6 @@ class PieceTokenizer:
         pieces = ["<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
         pieces += ["▁", "▁Hello", "▁world", "Hello", "!", "é", "▁▁"]
         vocab = {piece: i for i, piece in enumerate(pieces)}
-        self.ids = vocab
         self.backend_tokenizer = Tokenizer(BPE(vocab=vocab, merges=[], byte_fallback=True))
         steps: list[decoders.Decoder] = [decoders.Replace("▁", " "), decoders.ByteFallback()]
         steps += [decoders.Fuse(), *([decoders.Strip(" ", 1, 0)] if strips else [])]
@@ -32,6 +34,11 @@ class PieceTokenizer:
     @property
     def all_special_ids(self) -> list[int]:
         return [0, 1]
+
+    def id_of(self, piece: str) -> int:
+        token_id = self.backend_tokenizer.token_to_id(piece)
+        assert token_id is not None
+        return token_id
 
 
 def shown(vocabulary: Vocabulary, ids: list[int], prompt: tuple[int, ...] = (0,)) -> list[str]:
@@ -76,7 +83,7 @@ def test_special_tokens_are_skipped_or_spelled() -> None:
 )
 def test_pieces_read_as_the_tokenizer_decodes_them(pieces: list[str], strips: bool) -> None:
     tokenizer = PieceTokenizer(strips=strips)
-    ids = [tokenizer.backend_tokenizer.token_to_id(piece) for piece in pieces]
+    ids = [tokenizer.id_of(piece) for piece in pieces]
     text = "".join(shown(Vocabulary(tokenizer), ids))
     assert text == tokenizer.backend_tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -84,13 +91,13 @@ def test_pieces_read_as_the_tokenizer_decodes_them(pieces: list[str], strips: bo
 def test_a_continuation_keeps_its_leading_space() -> None:
     tokenizer = PieceTokenizer()
     vocabulary = Vocabulary(tokenizer)
-    prompt = (0, tokenizer.ids["▁Hello"])
-    assert "".join(shown(vocabulary, [tokenizer.ids["▁world"]], prompt)) == " world"
+    prompt = (0, tokenizer.id_of("▁Hello"))
+    assert "".join(shown(vocabulary, [tokenizer.id_of("▁world")], prompt)) == " world"
 
 
 def test_metaspace_pieces() -> None:
     tokenizer = PieceTokenizer(decoder=decoders.Metaspace())
-    ids = [tokenizer.ids["▁Hello"], tokenizer.ids["▁world"]]
+    ids = [tokenizer.id_of("▁Hello"), tokenizer.id_of("▁world")]
     assert "".join(shown(Vocabulary(tokenizer), ids)) == "Hello world"
 
 

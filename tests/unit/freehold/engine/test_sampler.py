@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOGITS = torch.tensor([[0.0, 1.0, 2.0, 3.0, -1.0]])
-PROBABILITIES = LOGITS[0].softmax(dim=-1).tolist()
+PROBABILITIES = [float(p) for p in LOGITS[0].softmax(dim=-1)]
 
 
 def state(*, seed: int = 0, output: Sequence[int] = (), **params: Any) -> SamplingState:
+    fields: dict[str, Any] = {"max_tokens": 9, "temperature": 1.0} | params
     made = SamplingState(
-        params=SamplingParams(**({"max_tokens": 9, "temperature": 1.0} | params)),
+        params=SamplingParams(**fields),
         prompt_ids=(0, 4),
         banned_until_min=(3,),
         random=random.Random(seed),
@@ -62,9 +63,9 @@ def test_greedy_takes_the_injected_argmax_only() -> None:
 )
 def test_draws_follow_the_distribution(params: dict[str, Any]) -> None:
     counts = drawn(**params)
-    expected = (LOGITS[0] / params.get("temperature", 1.0)).softmax(-1).tolist()
+    expected = (LOGITS[0] / params.get("temperature", 1.0)).softmax(-1)
     for token, probability in enumerate(expected):
-        assert counts[token] / 3000 == pytest.approx(probability, abs=0.03)
+        assert counts[token] / 3000 == pytest.approx(float(probability), abs=0.03)
 
 
 def test_top_k_keeps_the_best() -> None:
@@ -196,7 +197,7 @@ def test_the_ends_of_the_unit_interval_draw_possible_tokens(number: float) -> No
             return number
 
     logits = torch.tensor([[float("-inf"), 1.0, 2.0, float("-inf")]])
-    for params in ({}, {"top_p": 0.99}):
-        row = state(**params)
+    for top_p in (1.0, 0.99):
+        row = state(top_p=top_p)
         row.random = Fixed()
         assert Sampler().sample(logits, [row])[0].token_id in {1, 2}

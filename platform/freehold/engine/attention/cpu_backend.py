@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from freehold.engine.native.library import DTYPE_CODES
+
 if TYPE_CHECKING:
     from freehold.engine.attention.protocol import AttentionParams, LayerPool, StepLayout
     from freehold.engine.native.library import NativeLibrary
-
-DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}
 
 
 class CpuAttention:

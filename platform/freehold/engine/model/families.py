@@ -63,12 +63,14 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What the KV pool is laid out from; the same in every layer."""
+    """What the KV pool is laid out from and attention must do; the same in every layer."""
 
     num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    has_softcap: bool = False
+    """Whether attention scores are capped, which not every backend can."""
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
@@ -126,7 +128,13 @@ def attention_shape(config: Mapping[str, Any], architecture: str) -> AttentionSh
         )
     if head_dim % 2:
         raise UnsupportedModel(architecture, f"head size {head_dim} is odd")
-    return AttentionShape(int(config["num_hidden_layers"]), num_heads, num_kv_heads, head_dim)
+    return AttentionShape(
+        num_layers=int(config["num_hidden_layers"]),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        has_softcap=config.get("attn_logit_softcapping") is not None,
+    )
 
 
 def max_model_len(config: Mapping[str, Any]) -> int:

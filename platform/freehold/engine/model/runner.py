@@ -16,11 +16,13 @@ from freehold.engine.attention.hook import PagedStep, install
 from freehold.engine.attention.layout import make_layout, step_positions
 from freehold.engine.attention.protocol import LayerPool
 from freehold.engine.attention.select import choose_backend
+from freehold.engine.model.linears import replace_linears
 from freehold.protocol import ModelCard
 
 if TYPE_CHECKING:
     from freehold.engine.attention.select import BackendName
     from freehold.engine.batch import StepBatch
+    from freehold.engine.model.linears import LinearsName
     from freehold.engine.model.load import LoadedModel
 
 
@@ -33,6 +35,7 @@ class ModelRunner:
         num_blocks: int,
         *,
         attention_backend: BackendName = "auto",
+        linears: LinearsName = "auto",
         num_threads: int | None = None,
     ) -> None:
         """Take over ``loaded``, whose model answers only through this runner from now on.
@@ -43,8 +46,14 @@ class ModelRunner:
             torch.set_num_threads(num_threads)
         self._loaded = loaded
         self._num_blocks = num_blocks
-        self._backend = choose_backend(attention_backend, dtype=loaded.dtype, device=loaded.device)
+        self._backend = choose_backend(
+            attention_backend,
+            dtype=loaded.dtype,
+            device=loaded.device,
+            has_softcap=loaded.shape.has_softcap,
+        )
         install(loaded.model)
+        linears_taken = replace_linears(loaded.model, linears)
         self._pools = _allocate(loaded, num_blocks)
         structlog.get_logger().info(
             "model_ready",
@@ -52,6 +61,7 @@ class ModelRunner:
             dtype=loaded.dtype_name,
             device=str(loaded.device),
             attention_backend=self._backend.name,
+            linears=linears_taken,
             num_blocks=num_blocks,
             pool_bytes=num_blocks * loaded.kv_bytes_per_block,
             num_threads=torch.get_num_threads(),

@@ -1,7 +1,7 @@
 """The compiled library's functions with their C types; None where it could not be compiled.
 
-Loaded after torch (``build`` imports it) on purpose: both name ``libgomp.so.1``, so they share one pool of OpenMP threads
-instead of two that fight for the cores. A call releases the GIL.
+Loaded after torch (``build`` imports it) on purpose: both name ``libgomp.so.1``, so they share one
+pool of OpenMP threads instead of two that fight for the cores. A call releases the GIL.
 """
 
 from __future__ import annotations
@@ -11,17 +11,34 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import structlog
+import torch
 
 from freehold.engine.native.build import BuildFailed, build
+from freehold.errors import FreeholdError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
 
+DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}
+"""As the C++ knows them; others have no kernel."""
+
+
+class KernelUnavailable(FreeholdError):
+    """The settings name a way to compute that this machine or model does not allow."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.what} is not available: {self.reason}"
+
 
 class NativeLibrary:
-    """ctypes functions; pointers are ``Tensor.data_ptr()``. Layouts are said in the C++."""
+    """ctypes functions; pointers are ``Tensor.data_ptr()``. Shapes are said in the C++."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -37,6 +54,13 @@ class NativeLibrary:
             _FLOAT,
             _INT,
         ]
+        self.linear = library.freehold_linear
+        self.linear.restype = None
+        self.linear.argtypes = [_INT, *[_POINTER] * 4, *[_LONG] * 3, _INT]
+        self.argmax = library.freehold_argmax
+        self.argmax.restype = None
+        self.argmax.argtypes = [_INT, _POINTER, _LONG, _LONG, _POINTER, _INT]
+        self.has_native_bf16 = bool(library.freehold_has_bf16())
 
 
 @cache

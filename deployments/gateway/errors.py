@@ -107,6 +107,11 @@ _AUTHENTICATION_MESSAGES: Mapping[AuthFailure, str] = {
 _INCORRECT_KEY = "incorrect API key"
 
 
+def verdicts() -> tuple[Verdict, ...]:
+    """All that a client may see, for the documentation's test."""
+    return (*_TABLE.values(), _SUSPENDED, _NO_AUTHORITY, INTERNAL)
+
+
 def to_wire(error: Exception) -> WireError:
     verdict = _verdict(error)
     if verdict is INTERNAL:

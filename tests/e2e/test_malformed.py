@@ -8,16 +8,27 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from tests.support.malformed import MALFORMED
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from openai import OpenAI
 
+    from tests.support.malformed import Malformed
     from tests.support.service import RunningService
 
 pytestmark = pytest.mark.service
 
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
+FINE_HERE = {
+    "too large",
+    "refused by the template",
+    "prompt longer than the context",
+    "the second is too long",
+    "prompt and output too long",
+}
+"""Refused only by the smaller limits and the other template of the table's own service."""
 
 
 @pytest.fixture
@@ -46,6 +57,16 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     assert isinstance(error["message"], str)
     assert isinstance(error["code"], str)
     return error
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in MALFORMED if c.name not in FINE_HERE], ids=lambda case: case.name
+)
+def test_a_request_of_the_table(http: httpx.Client, case: Malformed) -> None:
+    response = http.post(case.path.removeprefix("/v1"), content=case.body)
+
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (case.status, case.param)
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])

@@ -11,7 +11,7 @@ from deployments.settings import InvalidSettings, Settings, load_settings
 if TYPE_CHECKING:
     from deployments.settings.schema import Section
 
-EXAMPLE = Path(__file__).parents[3] / "freehold.example.yaml"
+EXAMPLE = Path(__file__).parents[4] / "freehold.example.yaml"
 MINIMAL = "models: [{name: tiny, path: models/tiny}]\n"
 
 

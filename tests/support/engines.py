@@ -32,7 +32,9 @@ from tests.support.fake_executor import FakeExecutor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from freehold.engine.batch import Executor
     from freehold.engine.core import Ended, StepOutput
+    from freehold.engine.vocabulary import Tokenizer as TokenizerPort
     from freehold.protocol import AccountPolicy, Delta
 
 MODEL = "fake"
@@ -162,28 +164,16 @@ class Answer:
         return [delta for delta in self.deltas if delta.index == index]
 
 
-class CoreHarness:
-    """A core over the fake executor that remembers every answer."""
+class Harness:
+    """Steps a core and remembers every answer."""
 
     def __init__(
-        self,
-        config: EngineConfig | None = None,
-        *,
-        max_model_len: int = 200,
-        fails: Callable[[int], bool] = lambda _: False,
+        self, executor: Executor, tokenizer: TokenizerPort, config: EngineConfig, card: ModelCard
     ) -> None:
-        self.config = config or make_config()
+        self.config = config
         self.clock = FakeClock()
-        self.executor = FakeExecutor(
-            self.config.num_blocks, self.config.block_size, VOCAB_SIZE, fails
-        )
         self.core = EngineCore(
-            self.executor,
-            Vocabulary(ByteTokenizer()),
-            self.config,
-            make_card(self.config, max_model_len=max_model_len),
-            clock=self.clock,
-            entropy=lambda: 7,
+            executor, Vocabulary(tokenizer), config, card, clock=self.clock, entropy=lambda: 7
         )
         self.answers: dict[RequestId, Answer] = {}
 
@@ -222,3 +212,19 @@ class CoreHarness:
         answer = self.add(request)
         self.run()
         return answer
+
+
+class CoreHarness(Harness):
+    """Over the fake executor."""
+
+    def __init__(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        max_model_len: int = 200,
+        fails: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        config = config or make_config()
+        self.executor = FakeExecutor(config.num_blocks, config.block_size, VOCAB_SIZE, fails)
+        card = make_card(config, max_model_len=max_model_len)
+        super().__init__(self.executor, ByteTokenizer(), config, card)

@@ -20,7 +20,9 @@ from deployments.gateway.refusals import QuotaExceeded
 from deployments.gateway.responses import JSON, NO_STORE
 from deployments.gateway.streams import prompt_streams
 from deployments.gateway.time_limit import time_limit
+from deployments.gateway.translate import in_wire_terms
 from deployments.gateway.wire import error_event
+from freehold.errors import InvalidRequest
 from tenancy.admission import Admitted, Outcome
 from tenancy.principal import Scope as KeyScope
 
@@ -89,6 +91,8 @@ class Answer(Response):
         except (asyncio.CancelledError, ClientGone):
             outcome = Outcome.CANCELLED
             raise
+        except InvalidRequest as refusal:
+            raise in_wire_terms(refusal, self._job.prompt_field) from refusal
         finally:
             self._note(outcome)
             await self._settle(lease, outcome)

@@ -48,6 +48,8 @@ class Job:
     requests: tuple[GenerateRequest, ...]
     """One a prompt."""
     hint: RouteHint
+    prompt_field: str
+    """The wire field that the prompts came from, for what an engine says about their tokens."""
     echoes: tuple[str, ...] = ()
     """The prompts as text, when the client wants them back."""
 
@@ -94,7 +96,7 @@ class Preparation:
             len(tokens.token_ids), wanted, self._limits.default_max_tokens, naming.card
         )
         sampling = sampling_params(wire, max_tokens=max_tokens, logprobs=logprobs, card=naming.card)
-        return self._job(naming.card, wire, [(tokens, sampling)])
+        return self._job(naming.card, wire, "messages", [(tokens, sampling)])
 
     async def completion(self, wire: CompletionRequest) -> Job:
         """
@@ -119,7 +121,7 @@ class Preparation:
             )
             rows.append((tokens, sampling))
         echoes = [naming.text(prompt) for prompt in prompts] if wire.echo else []
-        return self._job(naming.card, wire, rows, tuple(echoes))
+        return self._job(naming.card, wire, "prompt", rows, tuple(echoes))
 
     def _naming(self, wire: SamplingFields) -> Naming:
         card, tokenizer = find_model(self._services, wire.model)
@@ -144,6 +146,7 @@ class Preparation:
         self,
         card: ModelCard,
         wire: SamplingFields,
+        prompt_field: str,
         rows: Sequence[tuple[NamedTokens, SamplingParams]],
         echoes: tuple[str, ...] = (),
     ) -> Job:
@@ -163,7 +166,7 @@ class Preparation:
             )
             for i, (tokens, sampling) in enumerate(rows)
         )
-        return Job(card, requests, RouteHint(wire.prompt_cache_key), echoes)
+        return Job(card, requests, RouteHint(wire.prompt_cache_key), prompt_field, echoes)
 
     def _engine_id(self, index: int, num_requests: int) -> RequestId:
         request_id = self._context.request_id

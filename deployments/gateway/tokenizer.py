@@ -62,7 +62,7 @@ class PromptTokenizer:
         self._backend.no_padding()
         self._backend.encode_special_tokens = False
         controls = _control_tokens(self._backend, template or "")
-        self._controls_re = _any_of(controls)
+        self._controls_re = any_of(controls)
         self._plain_ids = {
             token: plain_ids(self._backend, token, token_id) for token, token_id in controls.items()
         }
@@ -70,10 +70,12 @@ class PromptTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        from transformers import (
-            AutoTokenizer,
-            TokenizersBackend,
-        )  # takes seconds; not for every importer
+        """
+        Raises:
+            UnsupportedModel: it has a slow tokenizer only.
+        """
+        # Imported here because it takes seconds, which not every importer should wait for.
+        from transformers import AutoTokenizer, TokenizersBackend
 
         tokenizer = AutoTokenizer.from_pretrained(folder)
         if not isinstance(tokenizer, TokenizersBackend):
@@ -187,9 +189,24 @@ def _control_tokens(backend: Tokenizer, template: str) -> dict[str, int]:
     }
 
 
-def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """The longest first: a token wins over those it contains. Of none, matches nothing."""
-    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
+def any_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    """The longest wins. Of none, matches nothing."""
+    words = frozenset(tokens)
+    return re.compile(_trie(words) if words else r"(?!)")
+
+
+def _trie(words: frozenset[str]) -> str:
+    """A pattern that looks at each character once: some tokenizers have thousands of control
+    tokens, and a plain alternation would try each of them at every ``<`` of a prompt."""
+    tails: dict[str, set[str]] = {}
+    for word in words - {""}:
+        tails.setdefault(word[0], set()).add(word[1:])
+    branches = [re.escape(head) + _trie(frozenset(tails[head])) for head in sorted(tails)]
+    if not branches:
+        return ""
+    if len(branches) == 1 and "" not in words:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("?" if "" in words else "")
 
 
 def plain_ids(backend: Tokenizer, token: str, token_id: int) -> list[int] | None:

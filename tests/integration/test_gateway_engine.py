@@ -106,3 +106,22 @@ async def test_choices_and_stops_come_through(world: GatewayWorld) -> None:
         assert choice["message"]["content"] == text[: text.index(text[2])]
         assert choice["finish_reason"] == "stop"
         assert all(len(token["top_logprobs"]) == 2 for token in choice["logprobs"]["content"])
+
+
+async def test_what_can_never_fit_the_pool_is_refused_in_the_clients_terms() -> None:
+    fleet = LocalFleet(num_blocks=4)
+    world = GatewayWorld(fleet=fleet)
+    try:
+        async with world.client() as client:
+            chat = await client.post(
+                "/v1/chat/completions",
+                json={"model": MODEL, "messages": [{"role": "user", "content": STORY * 3}]},
+            )
+            prompt = await client.post(
+                "/v1/completions", json={"model": MODEL, "prompt": "Hi", "max_tokens": 100}
+            )
+    finally:
+        fleet.close()
+
+    assert (chat.status_code, chat.json()["error"]["param"]) == (400, "messages")
+    assert (prompt.status_code, prompt.json()["error"]["param"]) == (400, "max_tokens")

@@ -111,6 +111,8 @@ class EngineGroup:
             silent = router.expire()
             views = router.views
         self._fail(silent, ReplicaLost("it does not answer"))
+        for stream in [s for s in self._streams if s.is_stranded]:
+            stream.fail(ReplicaLost("it died before it took the request"))
         return bool(views) and all(view.report is not None for view in views)
 
     async def _poll(self, replica_id: str) -> None:

@@ -42,6 +42,7 @@ class EngineStream:
         self._stall_s = stall_s
         self._on_end = on_end
         self._first: Delta | None = None
+        self._started = False
         self._open_choices = set(range(request.sampling.n))
         self._failure: FreeholdError | None = None
         self._ended = False
@@ -53,9 +54,21 @@ class EngineStream:
             route.replica_id, route.hit_tokens, route.predicted_ttft_s, str(route.reason)
         )
 
+    @property
+    def is_stranded(self) -> bool:
+        """No replica has answered yet, and none of those that it may go to is left.
+
+        Serve would wait for one of them for ever: a replacement is not in this request's ranking.
+        """
+        if self._started or self._ended:
+            return False
+        with self._state.locked() as router:
+            return not router.order(self._request.request_id)
+
     async def start(self) -> None:
         """Wait for the first delta, however long the queue is: the caller has the deadline."""
         delta = self._first = await self._receive()
+        self._started = True
         self._follow_route()
         with self._state.locked() as router:
             router.prefilled(self._request.request_id, delta.usage)

@@ -22,7 +22,7 @@ from deployments.gateway.ports import ReplicaLost, RouteHint
 from deployments.serving.engine_group import FleetLimits
 from deployments.serving.fleet import ServeFleet
 from deployments.serving.ports import LOOPBACK, free_ports
-from deployments.serving.ray_types import ServeEngineClient
+from deployments.serving.ray_types import PIN, ServeEngineClient
 from deployments.serving.routing_state import state_of
 from freehold.errors import FreeholdError
 from tests.support.engine_values import MODEL, Act, keys, make_request
@@ -186,6 +186,25 @@ class Prober:
             "index_dropped_it": doomed not in hits_after,
             "next_went_elsewhere": doomed not in (route.replica_id, deltas[0].text),
             "replaced": doomed not in self._reports(),
+            "num_in_flight": self._num_in_flight(),
+        }
+
+    async def a_fleet_killed_whole_refuses_and_recovers(self) -> dict[str, Any]:
+        """Nobody knows yet that they are dead: Serve finds out while it hands the request over."""
+        dead = set(self._reports())
+        pids: list[int] = []
+        for replica_id in dead:
+            call = self._client.generate(make_request(f"pid of {replica_id}"), PIN + replica_id)
+            pids += [pid async for delta in call for pid in delta.token_ids]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        refusal = await self._failure(Act.ANSWER)
+        await eventually(lambda: len(self._reports()) == NUM_REPLICAS)
+        _, deltas = await self._ask(())
+        return {
+            "num_killed": len(pids),
+            "refusal": refusal[0],
+            "recovered": deltas[0].text not in dead,
             "num_in_flight": self._num_in_flight(),
         }
 

@@ -34,7 +34,8 @@ PROBES = (
     "a_route_follows_serve_to_another_replica",
     "closing_reaches_the_engine",
     "a_frozen_replica_ends_its_streams",
-    "a_killed_replica_ends_its_stream",  # last: it costs a restart
+    "a_killed_replica_ends_its_stream",  # the last two cost a restart each
+    "a_fleet_killed_whole_refuses_and_recovers",
 )
 
 Facts: TypeAlias = "Mapping[str, Mapping[str, Any]]"
@@ -138,5 +139,17 @@ def test_a_killed_replica_is_out_of_the_index_before_the_next_decision(facts: Fa
         "index_dropped_it": True,
         "next_went_elsewhere": True,
         "replaced": True,
+        "num_in_flight": 0,
+    }
+
+
+def test_a_request_that_finds_all_replicas_dead_is_refused_and_a_later_one_served(
+    facts: Facts,
+) -> None:
+    saw = facts["a_fleet_killed_whole_refuses_and_recovers"]
+    assert saw == {
+        "num_killed": 2,
+        "refusal": "ReplicaLost",
+        "recovered": True,
         "num_in_flight": 0,
     }

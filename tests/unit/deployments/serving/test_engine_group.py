@@ -289,6 +289,21 @@ async def test_streams_of_a_replica_found_dead_by_polling_end_at_once(world: Wor
     assert world.num_in_flight == 0
 
 
+async def test_a_request_that_no_replica_is_left_for_ends(world: World) -> None:
+    """Serve itself would wait for ever, see ``EngineStream.is_stranded``."""
+    world.everywhere((None,))
+    opening = asyncio.create_task(world.fleet.open(make_request("r"), HINT))
+    await world.poll()
+    assert not opening.done()
+    with world.client.state.locked() as router:
+        router.set_replicas("c")
+    world.client.reports["c"] = make_report("c-1")
+    await world.poll()
+    with pytest.raises(ReplicaLost):
+        await opening
+    assert world.num_in_flight == 0
+
+
 async def test_a_replica_that_answers_no_poll_keeps_its_streams_for_now(
     request: pytest.FixtureRequest,
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import httpx
 import typer
 from pydantic import TypeAdapter, ValidationError
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -93,42 +94,42 @@ def _ask(state: StateFolder) -> Sequence[ModelStatus]:
 
 def _replica_table(model: ModelStatus) -> Table:
     rate = "no prompt yet" if model.hit_rate is None else f"hit rate {model.hit_rate:.1%}"
-    table = Table(
-        "replica", "state", "running", "waiting", "pool", "prompt", "cached", "computed", "output",
-        title=f"{model.model}: {len(model.replicas)} of {model.num_expected} replicas, {rate}",
-        caption="pool in blocks (active + cached of all); the rest in tokens since the start",
-    )  # fmt: skip
+    table = _table(f"{model.model}: {len(model.replicas)} of {model.num_expected} replicas, {rate}")
+    for name in ("replica", "state"):
+        table.add_column(name)
+    for name in ("run", "wait", "active", "cached", "free", "prompt", "hits", "output"):
+        table.add_column(name, justify="right")
+    table.caption = "active, cached, free: blocks; prompt, hits, output: tokens since the start"
     for replica in model.replicas:
-        table.add_row(
-            replica.replica_id,
-            "healthy" if replica.healthy else "unhealthy",
-            str(replica.num_running),
-            str(replica.num_waiting),
-            f"{replica.active_blocks} + {replica.cached_blocks} of {replica.num_blocks}",
-            *(
-                f"{count:,}"
-                for count in (
-                    replica.prompt_tokens,
-                    replica.cached_tokens,
-                    replica.computed_prefill_tokens,
-                    replica.output_tokens,
-                )
-            ),
+        numbers = (
+            replica.num_running,
+            replica.num_waiting,
+            replica.active_blocks,
+            replica.cached_blocks,
+            replica.free_blocks,
+            replica.prompt_tokens,
+            replica.cached_tokens,
+            replica.output_tokens,
         )
+        state = "healthy" if replica.healthy else "unhealthy"
+        table.add_row(replica.replica_id, state, *(f"{number:,}" for number in numbers))
     return table
 
 
 def _account_table(model: ModelStatus) -> Table:
-    table = Table(
-        "replica", "tenant", "account", "active", "cached", title="Pool by account, blocks"
-    )
+    table = _table("pool by account, in blocks")
+    for name in ("replica", "tenant", "account"):
+        table.add_column(name)
+    for name in ("active", "cached"):
+        table.add_column(name, justify="right")
     for replica in model.replicas:
         for account in replica.accounts:
-            table.add_row(
-                replica.replica_id,
-                account.tenant or "-",
-                account.account_id,
-                str(account.active_blocks),
-                str(account.cached_blocks),
-            )
+            blocks = (f"{account.active_blocks:,}", f"{account.cached_blocks:,}")
+            tenant = account.tenant or "-"
+            table.add_row(replica.replica_id, tenant, account.account_id, *blocks)
     return table
+
+
+def _table(title: str) -> Table:
+    """Narrow: ten columns in eighty characters."""
+    return Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from deployments.serving.status import ModelStatus
     from freehold.secret import Secret
 
+_ANY_METHOD = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
+"""A 405 for some of them would say that the path exists."""
+
 
 def operator_router(token: Secret, status: Callable[[], Sequence[ModelStatus]]) -> APIRouter:
     expected = b"Bearer " + token.reveal()
@@ -32,7 +35,7 @@ def operator_router(token: Secret, status: Callable[[], Sequence[ModelStatus]]) 
 
     router = APIRouter(include_in_schema=False)
 
-    @router.get(STATUS_PATH, dependencies=[Depends(operator)])
+    @router.api_route(STATUS_PATH, methods=_ANY_METHOD, dependencies=[Depends(operator)])
     async def show() -> JSONResponse:
         return JSONResponse({"models": [asdict(model) for model in status()]})
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 RayHandle: TypeAlias = DeploymentHandle[Any]
 
-
 PIN = "replica/"
 """A ticket that starts so asks for this one replica."""
 

@@ -117,11 +117,10 @@ class Answer(Response):
         streams = prompt_streams(self._services.fleet, self._job.requests, self._job.hint)
         try:
             await streams.open()
-            self._context.timer.lap("route")
             first = await streams.next()
             if first is None:
                 raise ended_early()
-            self._note_first(first[1])
+            self._note_first(first[1], streams.route)
             if self._is_stream:
                 await self._send_stream(send, watch, streams, first)
             else:
@@ -194,12 +193,15 @@ class Answer(Response):
             headers["x-freehold-route"] = _route_header(route)
         return headers
 
-    def _note_first(self, delta: Delta) -> None:
-        """Split the wait for the first delta: what the engine took itself, and the way there."""
+    def _note_first(self, delta: Delta, route: RouteInfo | None) -> None:
+        """Split the wait for the first delta: the choice of a replica, what the engine took
+        itself, and the way there and back."""
         timer = self._context.timer
+        route_s = 0.0 if route is None else route.decision_s
         engine_s = 0.0 if delta.timing is None else delta.timing.first_token_s
+        timer.add("route", route_s)
         waited_s = timer.lap("hand_over")
-        timer.add("hand_over", -min(engine_s, waited_s))
+        timer.add("hand_over", -min(route_s + engine_s, waited_s))
         timer.add("engine", engine_s)
 
     def _note_route(self, route: RouteInfo | None) -> None:

@@ -6,11 +6,11 @@ broken UTF-8), because a proxy and a server that read one body differently are a
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from deployments.gateway.refusals import BODY, BodyTooLarge
-from deployments.gateway.time_limit import time_limit
+from deployments.gateway.refusals import BODY, BodyTooLarge, BodyTooSlow
 from freehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,12 +25,15 @@ async def read_body(
     """``declared`` is the Content-Length header: an honest client is refused before it sends.
 
     Raises:
-        BodyTooLarge, TimeLimitExceeded
+        BodyTooLarge, BodyTooSlow
     """
     if declared is not None and _exceeds(declared, max_bytes):
         raise BodyTooLarge(max_bytes)
-    async with time_limit("sending the body", timeout_s):
-        return await _collect(chunks, max_bytes)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _collect(chunks, max_bytes)
+    except TimeoutError:
+        raise BodyTooSlow(timeout_s) from None
 
 
 def _exceeds(declared: str, max_bytes: int) -> bool:

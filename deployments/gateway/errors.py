@@ -14,6 +14,7 @@ from deployments.gateway.ports import ReplicaLost
 from deployments.gateway.refusals import (
     BODY,
     BodyTooLarge,
+    BodyTooSlow,
     ContextLengthExceeded,
     GenerationAborted,
     MethodNotAllowed,
@@ -81,6 +82,7 @@ _TABLE: Mapping[type[FreeholdError], Verdict] = {
     ModelNotFound: Verdict(404, INVALID, "model_not_found"),
     ModelNotReady: Verdict(503, SERVER, "model_not_ready"),
     BodyTooLarge: Verdict(413, INVALID, "body_too_large"),
+    BodyTooSlow: Verdict(408, INVALID, "body_too_slow"),
     NotAuthenticated: Verdict(401, INVALID, "invalid_api_key"),
     ScopeMissing: Verdict(403, INVALID, "insufficient_scope"),
     QuotaExceeded: Verdict(429, "rate_limit_error", "rate_limit_exceeded"),
@@ -140,7 +142,7 @@ def _message(error: Exception) -> str:
 def _param(error: Exception) -> str | None:
     if isinstance(error, InvalidRequest):
         return error.param
-    return BODY if isinstance(error, BodyTooLarge) else None
+    return BODY if isinstance(error, BodyTooLarge | BodyTooSlow) else None
 
 
 def _headers(error: Exception, verdict: Verdict) -> dict[str, str]:

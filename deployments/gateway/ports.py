@@ -53,6 +53,8 @@ class RouteInfo:
     """Prompt tokens that the index expects there; the usage says what was really cached."""
     predicted_ttft_s: float
     reason: str
+    decision_s: float = 0.0
+    """What choosing took, of all the time that ``open`` did."""
 
 
 class GenerationStream(Protocol):

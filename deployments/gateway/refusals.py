@@ -55,6 +55,15 @@ class BodyTooLarge(FreeholdError):
         return f"the body must have at most {self.max_bytes} bytes"
 
 
+class BodyTooSlow(FreeholdError):
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(limit_s)
+        self.limit_s = limit_s
+
+    def __str__(self) -> str:
+        return f"the body did not arrive within {self.limit_s:g} s"
+
+
 class NotAuthenticated(FreeholdError):
     """Says as little as possible: see ``tenancy.authentication``."""
 

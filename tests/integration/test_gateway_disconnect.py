@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from freehold.protocol import DEVICE, Delta, Usage
 from tenancy.admission import Outcome
 from tests.support.eventually import eventually
-from tests.support.gateway import MODEL, GatewayWorld, listening, says
+from tests.support.gateway import MODEL, GatewayWorld, chat_scope, listening, says
 from tests.support.local_fleet import LocalFleet
 
 if TYPE_CHECKING:
@@ -97,6 +97,53 @@ async def test_leaving_stops_everything(
     assert (line["status"], line["outcome"]) == (499, "cancelled")
 
 
+async def nothing_is_sent(message: Message) -> None:
+    words = f"nobody is there to receive {message}"
+    raise AssertionError(words)
+
+
+async def test_leaving_before_the_body_is_complete_is_no_error_of_ours() -> None:
+    world = GatewayWorld()
+    messages: list[Message] = [
+        {"type": "http.disconnect"},
+        {"type": "http.request", "body": b'{"model":', "more_body": True},
+    ]
+
+    async def receive() -> Message:
+        return messages.pop()
+
+    with capture_logs() as logs:
+        await world.app(chat_scope(world.alice_key), receive, nothing_is_sent)
+
+    (line,) = logs
+    assert line["status"] == 499
+    assert "error" not in line
+
+
+async def test_a_connection_that_closes_while_sending_is_a_client_that_left() -> None:
+    world = GatewayWorld()
+    body = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            raise ConnectionResetError
+
+    with capture_logs() as logs:
+        await world.app(chat_scope(world.alice_key), receive, send)
+
+    ((_, outcome),) = world.admission.settled
+    assert outcome is Outcome.CANCELLED
+    assert len(world.fleet.closed) == 1
+    assert [line["status"] for line in logs] == [499]
+
+
 async def leave_after(app: FastAPI, key: str, num_chunks: int, stream: bool) -> None:
     """Drive the application without a socket; hang up behind the ``num_chunks``-th chunk."""
     body = json.dumps(
@@ -129,20 +176,7 @@ async def leave_after(app: FastAPI, key: str, num_chunks: int, stream: bool) -> 
                 left.set()
         await asyncio.sleep(0)
 
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/v1/chat/completions",
-        "raw_path": b"/v1/chat/completions",
-        "query_string": b"",
-        "headers": [(b"authorization", f"Bearer {key}".encode())],
-        "scheme": "http",
-        "server": ("gateway", 80),
-        "client": ("client", 1),
-    }
-    await app(scope, receive, send)
+    await app(chat_scope(key), receive, send)
 
 
 async def test_after_many_random_disconnects_the_engine_is_empty() -> None:

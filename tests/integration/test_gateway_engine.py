@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from deployments.gateway.services import GatewayLimits
 from tests.support.gateway import MODEL, GatewayWorld
 from tests.support.local_fleet import LocalFleet
 
@@ -64,6 +66,22 @@ async def test_an_end_user_finds_its_own_and_nobody_elses(world: GatewayWorld) -
 
     assert (ann_first, ben, bobs_ann) == (0, 0, 0)
     assert ann_again > 0
+
+
+async def test_a_long_prompt_from_the_thread_finds_what_the_loop_stored(
+    world: GatewayWorld,
+) -> None:
+    in_thread = GatewayWorld(GatewayLimits(max_inline_chars=0), fleet=world.services.fleet)
+    in_thread.app.state.services = replace(
+        in_thread.services,
+        authenticator=world.services.authenticator,
+        keyring=world.services.keyring,
+    )
+    inline, _ = await ask(world, world.alice_key)
+    threaded, cached = await ask(in_thread, world.alice_key)
+
+    assert inline == threaded
+    assert cached > 0
 
 
 async def test_a_new_epoch_makes_every_hit_a_miss(world: GatewayWorld) -> None:

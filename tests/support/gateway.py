@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from fastapi import FastAPI
+    from starlette.types import Scope
 
     from deployments.gateway.ports import Fleet, RouteHint
     from freehold.protocol import GenerateRequest, RequestId
@@ -222,6 +223,25 @@ class GatewayWorld:
             base_url="http://gateway",
             headers=({} if key == "" else bearer) | headers,
         )
+
+
+def chat_scope(key: str, **headers: str) -> Scope:
+    """Of a chat request that a test hands to the application itself."""
+    path = "/v1/chat/completions"
+    pairs = {"authorization": f"Bearer {key}", **headers}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in pairs.items()],
+        "scheme": "http",
+        "server": ("gateway", 80),
+        "client": ("client", 1),
+    }
 
 
 @asynccontextmanager

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from deployments.gateway.body import MAX_DEPTH, parse_object, read_body
-from deployments.gateway.refusals import BodyTooLarge
+from deployments.gateway.refusals import BodyTooLarge, BodyTooSlow
 from freehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ async def test_a_body_declared_too_large_is_not_read(declared: str) -> None:
 async def test_a_body_that_grows_too_large_is_cut_off(declared: str | None) -> None:
     with pytest.raises(BodyTooLarge):
         await read(b"123456", b"7890!", declared=declared)
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    async def never() -> AsyncGenerator[bytes]:
+        yield b"x"
+        await asyncio.Event().wait()
+
+    with pytest.raises(BodyTooSlow):
+        await read_body(never(), None, max_bytes=10, timeout_s=0.01)
 
 
 def nested(depth: int) -> bytes:

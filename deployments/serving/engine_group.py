@@ -152,8 +152,10 @@ class EngineGroup:
         self, request: GenerateRequest, hint: RouteHint, exclude: Collection[str]
     ) -> EngineStream | None:
         """Decide and call; synchronous on purpose. None when there is nobody left to ask."""
+        asked_s = self._clock()
         with self._state.locked() as router:
             ranking = router.decide(request, hint.prompt_cache_key, exclude)
+        decision_s = self._clock() - asked_s
         if not ranking:
             return None
         try:
@@ -168,6 +170,7 @@ class EngineGroup:
             ranking[0],
             self._state,
             stall_s=self._limits.stall_s,
+            decision_s=decision_s,
             on_end=self._streams.discard,
         )
         self._streams.add(stream)

@@ -33,6 +33,7 @@ class EngineStream:
         state: RoutingState,
         *,
         stall_s: float,
+        decision_s: float = 0.0,
         on_end: Callable[[EngineStream], None],
     ) -> None:
         self._deltas = deltas
@@ -40,6 +41,7 @@ class EngineStream:
         self._route = chosen
         self._state = state
         self._stall_s = stall_s
+        self._decision_s = decision_s
         self._on_end = on_end
         self._first: Delta | None = None
         self._started = False
@@ -51,7 +53,11 @@ class EngineStream:
     def route(self) -> RouteInfo:
         route = self._route
         return RouteInfo(
-            route.replica_id, route.hit_tokens, route.predicted_ttft_s, str(route.reason)
+            route.replica_id,
+            route.hit_tokens,
+            route.predicted_ttft_s,
+            str(route.reason),
+            self._decision_s,
         )
 
     @property

@@ -11,17 +11,25 @@ interface: there a client writes the template itself, control tokens included.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
+from deployments.gateway.control_tokens import (
+    Fences,
+    any_of,
+    control_tokens,
+    fence,
+    free_fences,
+    plain_ids,
+    split_fenced,
+)
 from freehold.errors import InvalidRequest, UnsupportedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from transformers import TokenizersBackend
@@ -38,8 +46,6 @@ _TEMPLATE_ERRORS = (
     TypeError,
     ValueError,
 )
-_NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
-"""Unicode keeps them for a program's own use; no tokenizer or template knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class RenderedChat:
     """A template's output. ``fences`` are the two characters around a client's control tokens."""
 
     text: str
-    fences: tuple[str, str] | None
+    fences: Fences | None
 
 
 class PromptTokenizer:
@@ -61,7 +67,7 @@ class PromptTokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = False
-        controls = _control_tokens(self._backend, template or "")
+        controls = control_tokens(self._backend, template or "")
         self._controls_re = any_of(controls)
         self._plain_ids = {
             token: plain_ids(self._backend, token, token_id) for token, token_id in controls.items()
@@ -91,8 +97,9 @@ class PromptTokenizer:
             raise InvalidRequest(
                 param="messages", reason="this model has no chat template; use /v1/completions"
             )
-        fences = self._fences(messages)
-        if fences is not None:
+        fences = None
+        if any(self._controls_re.search(message["content"]) for message in messages):
+            fences = free_fences(message["content"] for message in messages)
             messages = [self._fenced(message, fences) for message in messages]
         try:
             text = self._renderer.apply_chat_template(
@@ -113,7 +120,7 @@ class PromptTokenizer:
         if chat.fences is None:
             return self._ids(chat.text)
         ids: list[int] = []
-        for piece, is_control in _split(chat.text, chat.fences, self._controls_re):
+        for piece, is_control in split_fenced(chat.text, chat.fences, self._controls_re):
             ids += self._as_plain_text(piece) if is_control else self._continued(piece, bool(ids))
         return ids
 
@@ -135,6 +142,9 @@ class PromptTokenizer:
                 return ids[len(self._guard_ids) :]
         return self._ids(piece)
 
+    def _fenced(self, message: ChatMessage, fences: Fences) -> ChatMessage:
+        return {**message, "content": fence(message["content"], self._controls_re, fences)}
+
     def _as_plain_text(self, token: str) -> list[int]:
         ids = self._plain_ids[token]
         if ids is None:
@@ -142,84 +152,6 @@ class PromptTokenizer:
                 param="messages", reason=f"must not hold the control token {token!r}"
             )
         return ids
-
-    def _fences(self, messages: Sequence[ChatMessage]) -> tuple[str, str] | None:
-        if not any(self._controls_re.search(message["content"]) for message in messages):
-            return None
-        taken = {char for message in messages for char in message["content"]}
-        free = [char for char in _NONCHARACTERS if char not in taken]
-        if len(free) < 2:
-            raise InvalidRequest(
-                param="messages", reason="must not hold control tokens and noncharacters"
-            )
-        return free[0], free[1]
-
-    def _fenced(self, message: ChatMessage, fences: tuple[str, str]) -> ChatMessage:
-        content = self._controls_re.sub(
-            lambda match: f"{fences[0]}{match.group()}{fences[1]}", message["content"]
-        )
-        return {**message, "content": content}
-
-
-def _split(
-    text: str, fences: tuple[str, str], controls_re: re.Pattern[str]
-) -> Iterable[tuple[str, bool]]:
-    """The text in pieces, and whether one is a client's control token.
-
-    A fence that the template has torn from its token is dropped, and still keeps the text on its
-    two sides from growing together into a control token.
-    """
-    opening, closing = fences
-    pieces = re.split(f"{opening}({controls_re.pattern}){closing}|[{opening}{closing}]", text)
-    for i, piece in enumerate(cast("list[str | None]", pieces)):
-        if piece:
-            yield piece, i % 2 == 1
-
-
-def _control_tokens(backend: Tokenizer, template: str) -> dict[str, int]:
-    """Special tokens, and added ones that the template writes (Gemma's ``<start_of_turn>``).
-
-    White space is ordinary text, whatever the tokenizer calls it.
-    """
-    added = backend.get_added_tokens_decoder()
-    return {
-        token.content: token_id
-        for token_id, token in added.items()
-        if (token.special or token.content in template) and token.content.strip()
-    }
-
-
-def any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """The longest wins. Of none, matches nothing."""
-    words = frozenset(tokens)
-    return re.compile(_trie(words) if words else r"(?!)")
-
-
-def _trie(words: frozenset[str]) -> str:
-    """A pattern that looks at each character once: some tokenizers have thousands of control
-    tokens, and a plain alternation would try each of them at every ``<`` of a prompt."""
-    tails: dict[str, set[str]] = {}
-    for word in words - {""}:
-        tails.setdefault(word[0], set()).add(word[1:])
-    branches = [re.escape(head) + _trie(frozenset(tails[head])) for head in sorted(tails)]
-    if not branches:
-        return ""
-    if len(branches) == 1 and "" not in words:
-        return branches[0]
-    return f"(?:{'|'.join(branches)})" + ("?" if "" in words else "")
-
-
-def plain_ids(backend: Tokenizer, token: str, token_id: int) -> list[int] | None:
-    """The ids of a control token's letters: the pipeline without its first step, added tokens.
-
-    None when the model itself knows no other spelling.
-    """
-    text = token if backend.normalizer is None else backend.normalizer.normalize_str(token)
-    words = [text]
-    if backend.pre_tokenizer is not None:
-        words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-    ids = [piece.id for word in words for piece in backend.model.tokenize(word)]
-    return None if token_id in ids or not ids else ids
 
 
 def _adds_prefix(backend: Tokenizer) -> bool:

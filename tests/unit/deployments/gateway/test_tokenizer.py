@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import BPE, WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from deployments.gateway.tokenizer import PromptTokenizer, any_of
+from deployments.gateway.tokenizer import PromptTokenizer
 from freehold.errors import InvalidRequest
 from tests.support.tiny_models import BOS, EOS, make_tokenizer
 
@@ -180,16 +179,3 @@ def test_reads_a_model_folder(tmp_path: Path) -> None:
     make_tokenizer().save_pretrained(tmp_path)
 
     assert encode(user("Hi"), tokenizer=PromptTokenizer.from_folder(tmp_path)) == encode(user("Hi"))
-
-
-@given(
-    st.frozensets(st.text("<|ab>", min_size=1, max_size=5), max_size=12),
-    st.text("<|ab>", max_size=30),
-)
-def test_control_tokens_are_found_as_by_a_plain_alternation(
-    tokens: frozenset[str], text: str
-) -> None:
-    longest_first = sorted(tokens, key=len, reverse=True)
-    plain = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-    assert any_of(tokens).findall(text) == plain.findall(text)

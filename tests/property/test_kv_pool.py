@@ -55,7 +55,7 @@ class Sequence:
     tokens: list[int]
     table: BlockTable
     num_computed: int
-    may_insert: bool
+    was_cleared: bool = False
 
     def content(self, position: int) -> Content:
         salts = tuple(d.salt.reveal() for start, d in self.domains if start <= position)
@@ -79,6 +79,9 @@ class KVPoolMachine(RuleBasedStateMachine):
         self.policies = {AccountId(name): AccountPolicy(version=0) for name in ACCOUNTS}
         self.epochs: Counter[str] = Counter(ACCOUNTS)
         self.mirror: set[BlockKey] = set()
+        self.purged: set[tuple[AccountId, EpochId]] = set()
+        self.num_calm = 0
+        """Steps since something wiped the cache; without them little would ever be in it."""
 
     @initialize(floors=st.lists(st.integers(0, 4), min_size=3, max_size=3))
     def give_floors(self, floors: list[int]) -> None:
@@ -87,15 +90,23 @@ class KVPoolMachine(RuleBasedStateMachine):
 
     # What happens to sequences
 
+    @precondition(lambda self: len(self.sequences) < 6)
     @rule(
         tenant=st.sampled_from(TENANTS),
         tokens=prompts,
         mode=st.sampled_from([CacheMode.ON, CacheMode.ON, CacheMode.NO_STORE, CacheMode.OFF]),
         end_user=st.booleans(),
-        num_public=st.integers(0, 8),
+        num_public=st.sampled_from([0, 0, 4, 6, 8]),
+        progress=st.sampled_from(["queued", "prefilled", "finished"]),
     )
     def open(
-        self, tenant: str, tokens: list[int], mode: CacheMode, end_user: bool, num_public: int
+        self,
+        tenant: str,
+        tokens: list[int],
+        mode: CacheMode,
+        end_user: bool,
+        num_public: int,
+        progress: str,
     ) -> None:
         tail = self.domain(tenant)
         spans: list[Span] = []
@@ -113,30 +124,37 @@ class KVPoolMachine(RuleBasedStateMachine):
             tokens=list(tokens),
             table=self.cache.open(request),
             num_computed=0,
-            may_insert=mode is CacheMode.ON,
         )
         self.sequences.append(sequence)
         self.attach(sequence)
+        if progress != "queued":
+            self.compute(sequence, len(tokens), num_lagging=0, next_token=0)
+        if progress == "finished":
+            self.sequences.remove(sequence)
+            self.cache.free(sequence.table)
 
     @precondition(lambda self: self.sequences)
-    @rule(data=st.data(), num_tokens=st.integers(1, 9), num_lagging=st.integers(0, 5))
-    def compute(self, data: st.DataObject, num_tokens: int, num_lagging: int) -> None:
-        """Allocate, write, publish all or some of it; then sample a token at the end."""
-        sequence = self.pick(data)
-        target = min(sequence.num_computed + num_tokens, len(sequence.tokens))
-        if not self.allocate(sequence, target):
-            return
-        for position in range(sequence.num_computed, target):
-            self.write(sequence, position)
-        sequence.num_computed = target
-        self.publish(sequence, max(0, target - num_lagging))
-        if target == len(sequence.tokens):
-            sequence.tokens.append(data.draw(st.integers(0, 1)))
+    @rule(
+        data=st.data(),
+        num_tokens=st.sampled_from([1, 4, 7, 20]),
+        num_lagging=st.sampled_from([0, 0, 2, 5]),
+        next_token=st.integers(0, 1),
+    )
+    def compute_one(
+        self, data: st.DataObject, num_tokens: int, num_lagging: int, next_token: int
+    ) -> None:
+        self.compute(self.pick(data), num_tokens, num_lagging, next_token)
 
     @precondition(lambda self: self.sequences)
+    @rule(next_token=st.integers(0, 1))
+    def step(self, next_token: int) -> None:
+        for sequence in self.sequences:
+            self.compute(sequence, 8, num_lagging=0, next_token=next_token)
+
+    @precondition(lambda self: self.advanced and len(self.sequences) < 6)
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
-        parent = self.pick(data)
+        parent = data.draw(st.sampled_from(self.advanced))
         num_tokens = data.draw(st.integers(0, parent.num_computed))
         child = replace(
             parent,
@@ -149,20 +167,20 @@ class KVPoolMachine(RuleBasedStateMachine):
         child.tokens.append(data.draw(st.integers(0, 1)))
         self.sequences.append(child)
 
-    @precondition(lambda self: self.sequences)
+    @precondition(lambda self: self.advanced)
     @rule(data=st.data())
     def roll_back(self, data: st.DataObject) -> None:
-        sequence = self.pick(data)
+        sequence = data.draw(st.sampled_from(self.advanced))
         num_tokens = data.draw(st.integers(0, sequence.num_computed))
         sequence.num_computed = self.cache.truncate(sequence.table, num_tokens)
         assert sequence.num_computed <= num_tokens
         del sequence.tokens[max(len(sequence.request.token_ids), num_tokens) :]
         sequence.tokens.append(data.draw(st.integers(0, 1)))
 
-    @precondition(lambda self: self.sequences)
+    @precondition(lambda self: self.advanced)
     @rule(data=st.data())
     def preempt(self, data: st.DataObject) -> None:
-        sequence = self.pick(data)
+        sequence = data.draw(st.sampled_from(self.advanced))
         self.cache.free(sequence.table)
         self.attach(sequence)
 
@@ -177,18 +195,27 @@ class KVPoolMachine(RuleBasedStateMachine):
 
     # What happens to accounts
 
-    @rule(name=st.sampled_from(ACCOUNTS), floor=st.integers(0, 4), room=st.integers(0, 9))
-    def change_policy(self, name: str, floor: int, room: int) -> None:
+    @precondition(lambda self: self.num_calm >= 4)
+    @rule(
+        name=st.sampled_from(ACCOUNTS),
+        floor=st.integers(0, 4),
+        room=st.sampled_from([None, None, 0, 3, 6]),
+        weight=st.sampled_from([1.0, 3.0]),
+    )
+    def change_policy(self, name: str, floor: int, room: int | None, weight: float) -> None:
         account_id = AccountId(name)
-        ceiling = None if room == 9 else floor + room
+        ceiling = None if room is None else floor + room
         version = self.policies[account_id].version + 1
-        self.adopt(account_id, AccountPolicy(version, floor, ceiling, weight=1 + room % 3))
+        self.adopt(account_id, AccountPolicy(version, floor, ceiling, weight))
 
+    @precondition(lambda self: self.num_calm >= 8)
     @rule(name=st.sampled_from(ACCOUNTS), to_new_epoch=st.booleans())
     def purge(self, name: str, to_new_epoch: bool) -> None:
         """To a new epoch everything goes; to the current one nothing does."""
         account_id = AccountId(name)
+        self.num_calm = 0
         if to_new_epoch:
+            self.purged.add((account_id, EpochId(f"e{self.epochs[name]}")))
             self.epochs[name] += 1
         keep = EpochId(f"e{self.epochs[name]}")
         num_free = self.cache.num_free
@@ -198,22 +225,22 @@ class KVPoolMachine(RuleBasedStateMachine):
             assert block.holder is not None
             if block.holder.account.account_id == account_id:
                 assert block.holder.epoch_id == keep
-        if to_new_epoch:
-            for sequence in self.sequences:
-                if self.is_of(sequence, name):
-                    sequence.may_insert = False
 
+    @precondition(lambda self: self.num_calm >= 16)
     @rule()
     def clear(self) -> None:
+        self.num_calm = 0
         self.cache.clear()
         assert not list(self.cache.pool.findable)
         assert self.cache.num_cached == 0
         for sequence in self.sequences:
-            sequence.may_insert = False
+            sequence.was_cleared = True
 
+    @precondition(lambda self: self.num_calm >= 16)
     @rule()
     def restart(self) -> None:
         """A new process on the same memory: nothing in it is findable."""
+        self.num_calm = 0
         for sequence in self.sequences:
             self.cache.free(sequence.table)
         self.sequences.clear()
@@ -306,18 +333,30 @@ class KVPoolMachine(RuleBasedStateMachine):
 
     # The model's own steps
 
+    @property
+    def advanced(self) -> list[Sequence]:
+        return [s for s in self.sequences if s.num_computed >= BLOCK_SIZE]
+
+    def compute(
+        self, sequence: Sequence, num_tokens: int, num_lagging: int, next_token: int
+    ) -> None:
+        """Allocate, write, publish all or some of it; then sample a token at the end."""
+        target = min(sequence.num_computed + num_tokens, len(sequence.tokens))
+        if not self.allocate(sequence, target):
+            return
+        for position in range(sequence.num_computed, target):
+            self.write(sequence, position)
+        sequence.num_computed = target
+        self.publish(sequence, max(0, target - num_lagging))
+        if target == len(sequence.tokens):
+            sequence.tokens.append(next_token)
+        self.num_calm += 1
+
     def pick(self, data: st.DataObject) -> Sequence:
         return data.draw(st.sampled_from(self.sequences))
 
     def domain(self, name: str) -> Domain:
         return make_domain(name, f"e{self.epochs[name]}")
-
-    def is_of(self, sequence: Sequence, name: str) -> bool:
-        owners = {
-            sequence.request.tail.account_id,
-            *(r.account_id for r in sequence.request.regions),
-        }
-        return AccountId(name) in owners
 
     def adopt(self, account_id: AccountId, policy: AccountPolicy) -> None:
         self.policies[account_id] = policy
@@ -336,10 +375,20 @@ class KVPoolMachine(RuleBasedStateMachine):
         old = {block.key for block in pool.findable}
         fresh = range(table.num_settled, num_tokens // BLOCK_SIZE)
         self.cache.publish(table, sequence.tokens, num_tokens)
-        if sequence.may_insert:
-            assert all(pool.lookup(table.keys[index]) is not None for index in fresh)
+        expected = {table.keys[index] for index in fresh if self.may_insert(sequence, index)}
+        assert {block.key for block in pool.findable} == old | expected
+
+    def may_insert(self, sequence: Sequence, index: int) -> bool:
+        if sequence.request.cache is not CacheMode.ON or sequence.was_cleared:
+            return False
+        chain: list[tuple[AccountId, EpochId]] = []
+        for region in sequence.request.regions:
+            chain.append((region.account_id, region.epoch_id))
+            if index < region.end_block:
+                break
         else:
-            assert {block.key for block in pool.findable} == old
+            chain.append((sequence.request.tail.account_id, sequence.request.tail.epoch_id))
+        return not self.purged.intersection(chain)
 
     def write(self, sequence: Sequence, position: int) -> None:
         index, offset = divmod(position, BLOCK_SIZE)

@@ -176,17 +176,18 @@ class Accounts:
 
     def shortfall(self, needs: Mapping[Account, int], num_free: int) -> Shortfall | None:
         """What stands against the claim; None when evictions can fulfil it."""
-        for account in needs:
+        charged = [account for account, num in needs.items() if num]
+        for account in charged:
             lacking = account.num_over_ceiling - account.num_cached
             if lacking > 0:
                 return Shortfall(lacking, (account.account_id,))
         self._rank()
         # What the ceilings evict is room too, also where it goes below what others may take.
-        beyond_spare = sum(max(0, a.num_over_ceiling - a.num_spare) for a in needs)
+        beyond_spare = sum(max(0, a.num_over_ceiling - a.num_spare) for a in charged)
         lacking = sum(needs.values()) - num_free - self._num_spare - beyond_spare
         if lacking <= 0:
             return None
-        entitled = all(a.num_active + n <= a.floor for a, n in needs.items() if n)
+        entitled = all(a.num_active + a.num_claimed <= a.floor for a in charged)
         return Shortfall(lacking, self._debtors(needs) if entitled else ())
 
     def most_over_floor(self) -> Account | None:

@@ -115,7 +115,7 @@ class KVCache:
         """Make the full blocks in ``[0, num_computed)`` findable: their contents are written.
 
         ``token_ids`` are all tokens of the sequence (keys of decoded blocks are made from them).
-        Idempotent; does nothing for cache modes ``off`` and ``no-store``, and stops for an epoch
+        Idempotent; does nothing for cache modes ``off`` and ``no-store``, and stops at a domain
         that was purged. If another block already has the key, this one stays private.
 
         Raises:
@@ -127,9 +127,8 @@ class KVCache:
         if table.origin.mode is not CacheMode.ON or table.origin.generation != self._generation:
             return
         for index in range(table.num_settled, num_computed // self.block_size):
-            holder = table.origin.owner(index)
-            if holder.account.is_purged(holder.epoch_id):
-                return  # whatever is behind it could not be found either
+            if table.origin.is_purged(index):
+                return
             key = table.key(index, token_ids, self.block_size)
             block = self._block(table, index)
             if block.key is None and self.pool.lookup(key) is None:
@@ -269,8 +268,8 @@ class KVCache:
     def _make_room(self, needs: Mapping[Account, int]) -> None:
         """Evict until the claimed blocks are free; there is no shortfall, so this succeeds."""
         for account in needs:
-            while account.num_over_ceiling:
-                self.pool.evict_from(account)
+            while account.num_over_ceiling and self.pool.evict_from(account):
+                pass
         num_needed = sum(needs.values())
         while self.pool.num_free < num_needed:
             victim = self.accounts.most_over_floor()

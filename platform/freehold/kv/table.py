@@ -36,6 +36,15 @@ class Origin:
         """Whose key block ``index`` has."""
         return next((holder for end, holder in self.regions if index < end), self.tail)
 
+    def is_purged(self, index: int) -> bool:
+        """A domain in the chain down to block ``index`` was purged, so nobody can find the block."""
+        for end, holder in self.regions:
+            if holder.account.is_purged(holder.epoch_id):
+                return True
+            if index < end:
+                return False
+        return self.tail.account.is_purged(self.tail.epoch_id)
+
     def payer(self, index: int) -> Holder:
         """Who is charged for a new block ``index``; for one that stays keyless it is the tail."""
         return self.owner(index) if self.mode is CacheMode.ON else self.tail

@@ -396,6 +396,19 @@ def test_a_lowered_ceiling_holds_at_once_for_cached_blocks(cache: KVCache) -> No
     assert counts(cache) == (7, 0, 1)
 
 
+def test_an_account_that_runs_over_a_lowered_ceiling_is_asked_for_nothing_it_has(
+    cache: KVCache,
+) -> None:
+    """Also for the blocks of another account's region: those are not charged to it."""
+    table = prefill(cache, make_request(PROMPT, A))
+    queued = cache.open(make_request(blocks(2, seed=1), A, spans=[Span(8, make_domain("pb_1"))]))
+    cache.set_policy(A_ID, AccountPolicy(version=1, ceiling_blocks=1))
+    assert cache.shortfall(table, 12) is None
+    assert cache.allocate(table, 12)
+    assert cache.allocate(queued, 8)
+    assert not cache.allocate(queued, 9)
+
+
 def test_policies_travel_with_requests(cache: KVCache) -> None:
     policy = AccountPolicy(version=3, ceiling_blocks=1)
     table = cache.open(make_request(PROMPT, A, policies={"tn_a": policy}))
@@ -502,6 +515,26 @@ def test_a_purged_region_stops_what_is_behind_it(cache: KVCache) -> None:
     cache.publish(table, PROMPT, 10)
     cache.free(table)
     assert counts(cache) == (8, 0, 0)
+
+
+def test_a_purged_region_stops_it_even_when_it_had_been_published(cache: KVCache) -> None:
+    public = make_domain("pb_1")
+    table = cache.open(make_request(PROMPT, A, spans=[Span(4, public)]))
+    assert cache.allocate(table, 10)
+    cache.publish(table, PROMPT, 4)
+    cache.purge(AccountId("pb_1"), EpochId("e2"))
+    cache.publish(table, PROMPT, 10)
+    cache.free(table)
+    assert counts(cache) == (8, 0, 0)
+
+
+def test_a_purged_tenant_still_inserts_into_a_public_region(cache: KVCache) -> None:
+    table = cache.open(make_request(PROMPT, A, spans=[Span(4, make_domain("pb_1"))]))
+    assert cache.allocate(table, 10)
+    cache.purge(A_ID, EpochId("e2"))
+    cache.publish(table, PROMPT, 10)
+    cache.free(table)
+    assert counts(cache) == (7, 0, 1)
 
 
 def test_clearing_hides_everything_and_stops_open_tables(cache: KVCache) -> None:

@@ -14,7 +14,6 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from freehold.engine.model.gguf import converted_folder
 from freehold.errors import FreeholdError
 
 _PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
@@ -87,6 +86,9 @@ class GgufFile:
         path = self.path.expanduser()
         if not path.is_file():
             raise ModelNotFound(str(path), "there is no such file")
+        # Late: it brings torch, which whoever only wants a folder (a gateway) can do without.
+        from freehold.engine.model.gguf import converted_folder
+
         return converted_folder(path)
 
 

@@ -6,39 +6,23 @@ Speaks OpenAI's wire format plus Freehold's ``cache`` and ``ignore_eos``; knows 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import httpx
-from pydantic import ValidationError
 
 from deployments.bench import wire
-from deployments.bench.server_timing import parse_server_timing
-from freehold.errors import FreeholdError
-from freehold.protocol import CacheMode
+from deployments.bench.wire import RequestFailed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from deployments.bench.target import Target
-
-_Shape = TypeVar("_Shape", bound=wire.Shape)
+    from freehold.protocol import CacheMode
 
 CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH = "/chat/completions", "/completions", "/models"
 TIMEOUT_S = 600.0
 """Of one request: with reuse off a closed loop queues for minutes on a small machine."""
-
-
-class RequestFailed(FreeholdError):
-    """The service could not be reached, refused a request or broke off; a figure needs them all."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +38,6 @@ class Reply:
     def computed_tokens(self) -> int:
         """Prompt tokens that the engine had to prefill."""
         return self.prompt_tokens - self.cached_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class FirstToken:
-    """When a stream's first text came, and what the service says each stage took until then."""
-
-    ttft_s: float
-    stages_s: Mapping[str, float]
 
 
 class Service:
@@ -128,37 +104,10 @@ class Service:
         body = {"prompt": token_ids, "logit_bias": logit_bias}
         return await self._ask(COMPLETIONS_PATH, body, max_tokens, cache)
 
-    async def first_token(
-        self, messages: Sequence[Mapping[str, str]], *, max_tokens: int
-    ) -> FirstToken:
-        """Stream an answer to its end; the clock stops at the first chunk that carries text."""
-        path = CHAT_PATH
-        body = self._body({"messages": messages, "stream": True}, max_tokens, CacheMode.ON)
-        started = self.clock()
-        ttft_s: float | None = None
-        try:
-            async with self._http.stream("POST", path, json=body) as response:
-                if not response.is_success:
-                    await response.aread()
-                _expect_ok(path, response)
-                async for event in _events(response):
-                    now = self.clock()
-                    chunk = _parse(path, wire.Chunk, event)
-                    if chunk.error is not None:
-                        raise RequestFailed(path, chunk.error.message)
-                    if ttft_s is None and _carries_text(chunk):
-                        ttft_s = now - started
-                stages_s = parse_server_timing(response.headers.get("server-timing", ""))
-        except httpx.HTTPError as error:
-            raise RequestFailed(path, _words(error)) from error
-        if ttft_s is None:
-            raise RequestFailed(path, "the stream ended without any text")
-        return FirstToken(ttft_s, stages_s)
-
     async def _ask(
         self, path: str, prompt: Mapping[str, object], max_tokens: int, cache: CacheMode
     ) -> Reply:
-        body = self._body(prompt, max_tokens, cache)
+        body = wire.request_body(self.model, prompt, max_tokens, cache)
         started = self.clock()
         try:
             response = await self._http.post(path, json=body)
@@ -166,23 +115,9 @@ class Service:
             raise RequestFailed(path, _words(error)) from error
         latency_s = self.clock() - started
         _expect_ok(path, response)
-        usage = _parse(path, wire.Answer, response.content).usage
+        usage = wire.parse(path, wire.Answer, response.content).usage
         cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
         return Reply(latency_s, usage.prompt_tokens, cached, usage.completion_tokens)
-
-    def _body(
-        self, prompt: Mapping[str, object], max_tokens: int, cache: CacheMode
-    ) -> dict[str, object]:
-        body: dict[str, object] = {
-            "model": self.model,
-            "max_tokens": max_tokens,
-            "ignore_eos": True,
-            "temperature": 0,
-            **prompt,
-        }
-        if cache is not CacheMode.ON:  # the default is left out: other servers do not know it
-            body["cache"] = cache.value
-        return body
 
     async def _first_model(self) -> str:
         path = MODELS_PATH
@@ -191,35 +126,15 @@ class Service:
         except httpx.HTTPError as error:
             raise RequestFailed(path, _words(error)) from error
         _expect_ok(path, response)
-        models = _parse(path, wire.Models, response.content).data
+        models = wire.parse(path, wire.Models, response.content).data
         if not models:
             raise RequestFailed(path, "the service lists no model")
         return models[0].id
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[str]:
-    """The payload of every server-sent event but the closing ``[DONE]``."""
-    async for line in response.aiter_lines():
-        field, _, data = line.partition(":")
-        if field == "data" and data.strip() != "[DONE]":
-            yield data
-
-
-def _carries_text(chunk: wire.Chunk) -> bool:
-    return any(choice.delta.content or choice.finish_reason for choice in chunk.choices)
-
-
 def _expect_ok(path: str, response: httpx.Response) -> None:
     if not response.is_success:
         raise RequestFailed(path, f"{response.status_code} {response.text[:500]}")
-
-
-def _parse(path: str, shape: type[_Shape], body: str | bytes) -> _Shape:
-    try:
-        return shape.model_validate_json(body)
-    except ValidationError as error:
-        reason = f"an answer of another shape: {error.errors()[0]['msg']}"
-        raise RequestFailed(path, reason) from error
 
 
 def _words(error: httpx.HTTPError) -> str:

@@ -6,18 +6,21 @@ queue to its first delta. What is left over is the proxy, the network and the cl
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deployments.bench.client import CHAT_PATH, RequestFailed
+from deployments.bench.client import CHAT_PATH
 from deployments.bench.statistics import Latency, median
 from deployments.bench.text import Ruler, question
+from deployments.bench.wire import RequestFailed
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from deployments.bench.client import FirstToken, Service
+    from deployments.bench.client import Service
+    from deployments.bench.first_token import FirstToken, FirstTokens
     from deployments.bench.report import Progress
 
 ENGINE, TOTAL = "engine", "total"
@@ -72,7 +75,11 @@ def _outside(sample: FirstToken) -> float:
 
 
 async def run_gateway(
-    service: Service, plan: GatewayPlan, rng: random.Random, progress: Progress
+    service: Service,
+    plan: GatewayPlan,
+    rng: random.Random,
+    progress: Progress,
+    streams: FirstTokens,
 ) -> GatewayResult:
     """One request after another; the first ``plan.warmup`` are not counted.
 
@@ -87,7 +94,9 @@ async def run_gateway(
         samples.clear()
         for _ in range(count):
             message = {"role": "user", "content": question(rng, characters)}
-            sample = await service.first_token([message], max_tokens=plan.output_tokens)
+            sample = await asyncio.to_thread(
+                streams.ask, service.model, [message], max_tokens=plan.output_tokens
+            )
             if ENGINE not in sample.stages_s:
                 reason = f"no {ENGINE!r} in the server-timing header: nothing to subtract"
                 raise RequestFailed(CHAT_PATH, reason)

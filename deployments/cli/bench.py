@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,6 +21,7 @@ from rich.progress import Progress as Bar
 from deployments.bench import report
 from deployments.bench.chatbot import ChatbotPlan, run_chatbot
 from deployments.bench.client import Service
+from deployments.bench.first_token import StreamClient
 from deployments.bench.gateway import GatewayPlan, run_gateway
 from deployments.bench.rounds import RoundsPlan, run_rounds
 from deployments.bench.target import from_demo, from_options
@@ -115,7 +117,8 @@ def gateway(
     """One client: what the way to the engine adds to the time to first token, by stage."""
     plan = GatewayPlan(prompt_tokens, output_tokens, requests, warmup)
     target = _target(base_url, api_key_env, model, demo_file)
-    served, result = _measure(target, run_gateway, plan, connections=1)
+    run = partial(run_gateway, streams=StreamClient(target, time.perf_counter))
+    served, result = _measure(target, run, plan, connections=1)
     Console().print(report.gateway_table(result))
     if json_file:
         report.write_json(json_file, "gateway", served, plan, result)

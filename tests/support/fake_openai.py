@@ -1,16 +1,23 @@
 """An OpenAI-compatible service in a few lines, on a clock that only its own work moves.
 
-Answers through ``httpx.MockTransport``: no socket, no thread. A token is four characters of text;
+Answers through ``httpx.MockTransport`` and, for streams, through an ``HTTPConnection`` without a
+socket. A token is four characters of text;
 a prompt's blocks of 16 tokens are remembered per service; computing a token takes a millisecond.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import io
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BLOCK_SIZE = 16
 TEMPLATE_TOKENS = 8
@@ -54,10 +61,28 @@ class FakeOpenAI:
         await asyncio.sleep(0)  # let the other users of a closed loop come in
         usage = self._generate(body)
         self._in_flight -= 1
-        if body.get("stream"):
-            headers = {"server-timing": self._server_timing}
-            return httpx.Response(200, headers=headers, text=self._events())
         return httpx.Response(200, json={"choices": [], "usage": usage})
+
+    def connection(self) -> http.client.HTTPConnection:
+        """Streams chat answers."""
+        connection = http.client.HTTPConnection("fake")
+        connection.sock = _FakeSocket(self._stream)
+        return connection
+
+    def _stream(self, request: bytes) -> bytes:
+        head, _, content = request.partition(b"\r\n\r\n")
+        self.authorizations += re.findall("(?i)authorization: (.*)\r", head.decode() + "\r")
+        if self.refuse_with is not None:
+            body = self.refuse_with.content
+            status = self.refuse_with.status_code
+            return b"HTTP/1.1 %d No\r\ncontent-length: %d\r\n\r\n" % (status, len(body)) + body
+        self.bodies.append(json.loads(content))
+        self._generate(self.bodies[-1])
+        events = self._events().encode()
+        return (
+            b"HTTP/1.1 200 OK\r\nserver-timing: %s\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"%x\r\n%s\r\n0\r\n\r\n" % (self._server_timing.encode(), len(events), events)
+        )
 
     def _generate(self, body: dict[str, Any]) -> dict[str, Any]:
         prompt = _tokens(body)
@@ -86,6 +111,24 @@ class FakeOpenAI:
             broken if self.break_stream else {"choices": [{"delta": {}, "finish_reason": "stop"}]},
         ]
         return "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+
+
+class _FakeSocket:
+    """What ``http.client`` needs of one: a request goes in whole, a response comes out."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+        self._sent = b""
+
+    def sendall(self, data: bytes) -> None:
+        self._sent += data
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        request, self._sent = self._sent, b""
+        return io.BufferedReader(io.BytesIO(self._answer(request)))
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _tokens(body: dict[str, Any]) -> tuple[object, ...]:

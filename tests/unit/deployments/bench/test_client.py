@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from deployments.bench.client import RequestFailed, Service
+from deployments.bench.client import Service
 from deployments.bench.target import Target
+from deployments.bench.wire import RequestFailed
 from freehold.protocol import CacheMode
 from freehold.secret import Secret
 from tests.support.fake_openai import TEMPLATE_TOKENS, FakeOpenAI
@@ -59,23 +60,6 @@ async def test_the_cache_field_is_sent_only_to_turn_reuse_off() -> None:
     assert off["cache"] == "off"
     assert off["logit_bias"] == {"7": 100}
     assert (on["model"], on["ignore_eos"], on["temperature"]) == ("m", True, 0)
-
-
-async def test_the_first_token_is_the_first_text_not_the_role() -> None:
-    fake = FakeOpenAI(server_timing="hash;dur=1, engine;dur=4")
-    async with service_of(fake, "m") as service:
-        sample = await service.first_token(HELLO, max_tokens=2)
-
-    assert sample.ttft_s == pytest.approx((TEMPLATE_TOKENS + 40 + 2) / 1000)
-    assert sample.stages_s == pytest.approx({"hash": 0.001, "engine": 0.004})
-
-
-async def test_a_stream_that_breaks_off_is_no_sample() -> None:
-    fake = FakeOpenAI()
-    fake.break_stream = True
-    async with service_of(fake, "m") as service:
-        with pytest.raises(RequestFailed, match="the replica was lost"):
-            await service.first_token(HELLO, max_tokens=2)
 
 
 @pytest.mark.parametrize(

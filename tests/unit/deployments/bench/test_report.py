@@ -10,7 +10,8 @@ from rich.progress import Progress as Bar
 
 from deployments.bench import report
 from deployments.bench.chatbot import ChatbotPlan, ChatbotResult, ModeFigures
-from deployments.bench.client import FirstToken, Reply
+from deployments.bench.client import Reply
+from deployments.bench.first_token import FirstToken
 from deployments.bench.gateway import GatewayResult
 from deployments.bench.rounds import RoundsResult, SessionFigures
 

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deployments.bench.chatbot import ChatbotPlan, run_chatbot
-from deployments.bench.client import RequestFailed, Service
+from deployments.bench.client import Service
+from deployments.bench.first_token import StreamClient
 from deployments.bench.gateway import PROXY, GatewayPlan, run_gateway
 from deployments.bench.rounds import RoundsPlan, run_rounds
 from deployments.bench.target import Target
+from deployments.bench.wire import RequestFailed
 from freehold.secret import Secret
 from tests.support.fake_openai import SECONDS_A_TOKEN, FakeOpenAI
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+
+TARGET = Target("http://fake/v1", Secret(b"key"), "fake")
 
 
 class CountedProgress:
@@ -41,11 +46,14 @@ class CountedProgress:
 
 @asynccontextmanager
 async def service_of(fake: FakeOpenAI) -> AsyncGenerator[Service]:
-    target = Target("http://fake/v1", Secret(b"key"), "fake")
     async with await Service.open(
-        target, connections=8, clock=fake.clock, transport=fake.transport
+        TARGET, connections=8, clock=fake.clock, transport=fake.transport
     ) as service:
         yield service
+
+
+def streams_of(fake: FakeOpenAI) -> StreamClient:
+    return StreamClient(TARGET, fake.clock, fake.connection())
 
 
 async def test_rounds_counts_what_the_design_promises() -> None:
@@ -129,7 +137,11 @@ async def test_gateway_subtracts_the_engine_and_names_the_rest() -> None:
     progress = CountedProgress()
     async with service_of(fake) as service:
         result = await run_gateway(
-            service, GatewayPlan(requests=11, warmup=3), random.Random(1), progress
+            service,
+            GatewayPlan(requests=11, warmup=3),
+            random.Random(1),
+            progress,
+            streams_of(fake),
         )
 
     assert result.ttft.count == 11
@@ -144,4 +156,6 @@ async def test_gateway_needs_to_know_the_engines_part() -> None:
     fake = FakeOpenAI(server_timing="template;dur=0.25")
     async with service_of(fake) as service:
         with pytest.raises(RequestFailed, match="engine"):
-            await run_gateway(service, GatewayPlan(), random.Random(1), CountedProgress())
+            await run_gateway(
+                service, GatewayPlan(), random.Random(1), CountedProgress(), streams_of(fake)
+            )

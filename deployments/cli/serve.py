@@ -73,10 +73,10 @@ def _announced(settings: Settings, running: Running) -> Generator[None]:
 
 @contextlib.contextmanager
 def _demo_announced(settings: Settings, running: Running, keys: DemoKeys) -> Generator[None]:
-    from deployments.serving.demo import KEYS_FILE, ready_file, snippets
+    from deployments.serving.demo import keys_file, ready_file, snippets
 
     _print_ready(settings, running)
-    kept = settings.service.state_dir / KEYS_FILE
+    kept = keys_file(settings)
     if keys.reused:
         typer.echo(f"\nThe keys of the last start are still good; they are in {kept}.")
     else:

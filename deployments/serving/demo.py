@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deployments.serving.state import read_json, write_private, write_private_json
@@ -20,7 +21,6 @@ from tenancy.ids import TenantId
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
-    from pathlib import Path
 
     from deployments.serving.launch import Running
     from deployments.settings import Settings
@@ -123,13 +123,20 @@ def _is_good(plane: ControlPlane, tenant_id: TenantId, api_key: str) -> bool:
     return isinstance(result, Authenticated) and result.principal.tenant_id == tenant_id
 
 
+def keys_file(settings: Settings) -> Path:
+    """As a person in the current folder would write it."""
+    path = settings.service.state_dir / KEYS_FILE
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def snippets(settings: Settings, running: Running, keys: DemoKeys) -> Sequence[str]:
     """Ready to paste: one request by curl and one by the official client.
 
     A key is spelled out only when it is new; later it is read from the file that keeps it.
     """
     tenant, model = TENANTS[0], settings.models[0].name
-    kept = settings.service.state_dir / KEYS_FILE
+    kept = keys_file(settings)
     if keys.reused:
         shell = f'$(sed -n \'s/.*"{tenant}": "\\(.*\\)".*/\\1/p\' {kept})'
         python = f'json.load(open("{kept}"))["{tenant}"]'

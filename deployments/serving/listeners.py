@@ -7,6 +7,7 @@ them to close them (docs/operations.md). Looks only at this process and what it 
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+REPLICA = "ServeReplica:freehold:"
+CALL = re.compile(r"\.\w+\(\)$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +63,8 @@ def _owner(process: psutil.Process) -> str:
     command = process.cmdline()
     title = command[0] if command else process.name()
     if title.startswith("ray::"):
-        return title.removeprefix("ray::").removeprefix("ServeReplica:").split(".")[0].strip()
+        # "ray::ServeReplica:freehold:engine:a", "ray::ServeController.listen_for_change()"
+        return CALL.sub("", title.removeprefix("ray::").removeprefix(REPLICA)).strip()
     if process.name() in {"gcs_server", "raylet", "haproxy"}:
         return process.name()
     for script in ("dashboard", "monitor", "log_monitor"):

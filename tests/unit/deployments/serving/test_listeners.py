@@ -53,6 +53,7 @@ def test_names_are_those_an_operator_knows() -> None:
     found = owners(
         FakeProcess(["ray::ServeReplica:freehold:gateway"], [("127.0.0.1", 30000)]),
         FakeProcess(["ray::ServeController.listen()"], [("::", 4)]),
+        FakeProcess(["ray::ServeReplica:freehold:engine:qwen2.5"], [("::", 5)]),
         FakeProcess(["/somewhere/gcs_server", "--x"], [("::", 2)]),
         FakeProcess(["/somewhere/bin/haproxy"], [("127.0.0.1", 8000)]),
         FakeProcess(["python", "/ray/dashboard.py"], [("0.0.0.0", 3)]),  # noqa: S104  # read only
@@ -60,7 +61,8 @@ def test_names_are_those_an_operator_knows() -> None:
 
     assert found == [
         Listener("ServeController", "::", 4),
-        Listener("freehold:gateway", "127.0.0.1", 30000),
+        Listener("engine:qwen2.5", "::", 5),
+        Listener("gateway", "127.0.0.1", 30000),
         Listener("gcs_server", "::", 2),
         Listener("haproxy", "127.0.0.1", 8000),
         Listener("ray dashboard", "0.0.0.0", 3),  # noqa: S104

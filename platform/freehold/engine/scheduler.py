@@ -165,10 +165,10 @@ class Scheduler:
 
     def _admit(self, rows: dict[Sequence, ScheduledRow], budget: int) -> list[Sequence]:
         for sequence in tuple(self._policy.admission_order(self._waiting)):
-            if budget <= 0 or len(self._running) >= self._config.max_num_seqs:
-                break
             if self._must_wait(sequence):
                 continue
+            if budget <= 0 or len(self._running) >= self._config.max_num_seqs:
+                break
             if not self._place(sequence):
                 if not self._running:
                     return [sequence]

@@ -67,7 +67,7 @@ def engine_deployment(model: ModelSettings, settings: Settings, *, on_gpu: bool)
     return make(EngineReplica).bind(
         model,
         num_threads=sizing.num_threads(model, settings, num_cores),
-        pool_share=sizing.pool_share(settings),
+        pool_share=sizing.pool_share(settings, on_gpu=on_gpu),
         log_level=settings.service.log_level,
     )
 

@@ -1,6 +1,6 @@
 """Puts an engine together: source → model → pool → runner → engine, warmed.
 
-The one module of ``deployments`` that imports torch; only an engine's process may import it.
+Brings torch along: only an engine's process may import it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
-import torch
 from transformers import TokenizersBackend
 
 from deployments.serving.sizing import pool_blocks
@@ -17,7 +16,7 @@ from deployments.serving.sources import model_source
 from freehold.engine.batch import StepBatch, StepRow
 from freehold.engine.config import EngineConfig
 from freehold.engine.engine import LocalEngine
-from freehold.engine.model.load import load_model
+from freehold.engine.model.load import free_device_bytes, load_model
 from freehold.engine.model.runner import ModelRunner
 from freehold.errors import UnsupportedModel
 
@@ -38,12 +37,14 @@ def build_engine(settings: ModelSettings, *, num_threads: int, pool_share: float
         block_size=settings.block_size,
         max_len=settings.max_model_len,
     )
+    gpu_bytes = free_device_bytes(loaded.device)
     num_blocks = pool_blocks(
         settings,
         bytes_per_block=loaded.kv_bytes_per_block,
-        free_bytes=_free_bytes(loaded.device),
+        free_bytes=psutil.virtual_memory().available if gpu_bytes is None else gpu_bytes,
         share=pool_share,
-        min_blocks=-(-loaded.max_model_len // loaded.block_size),
+        per_sequence=-(-loaded.max_model_len // loaded.block_size),
+        on_gpu=gpu_bytes is not None,
     )
     runner = ModelRunner(
         loaded,
@@ -86,10 +87,3 @@ def _config(settings: ModelSettings, num_blocks: int) -> EngineConfig:
         max_step_ms=settings.max_step_ms,
         max_waiting=settings.max_waiting,
     )
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        free, _total = torch.cuda.mem_get_info(device)
-        return free
-    return psutil.virtual_memory().available

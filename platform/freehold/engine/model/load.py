@@ -134,6 +134,14 @@ def _read_weights(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) ->
     )
 
 
+def free_device_bytes(device: torch.device) -> int | None:
+    """Memory that is free on a GPU; None for the CPU, which has the machine's."""
+    if device.type != "cuda":
+        return None
+    free, _total = torch.cuda.mem_get_info(device)
+    return free
+
+
 def _device(name: str) -> str:
     if name != "auto":
         return name

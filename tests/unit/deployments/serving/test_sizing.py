@@ -27,9 +27,14 @@ def model(
     )
 
 
-def blocks(of: ModelSettings, *, free_bytes: int = 8 * GIB, min_blocks: int = 128) -> int:
+def blocks(of: ModelSettings, *, free_bytes: int = 8 * GIB, on_gpu: bool = False) -> int:
     return sizing.pool_blocks(
-        of, bytes_per_block=1 << 20, free_bytes=free_bytes, share=0.25, min_blocks=min_blocks
+        of,
+        bytes_per_block=1 << 20,
+        free_bytes=free_bytes,
+        share=0.25,
+        per_sequence=128,
+        on_gpu=on_gpu,
     )
 
 
@@ -56,10 +61,11 @@ def test_every_actor_fits_on_the_smallest_machine() -> None:
     assert sizing.num_cpus(chosen) == 9
 
 
-def test_all_engines_together_take_half_of_the_free_memory() -> None:
+def test_engines_share_half_of_the_machine_and_have_a_gpu_alone() -> None:
     settings = Settings(models=(model(replicas=2),))
 
-    assert sizing.pool_share(settings) * settings.num_engines == 0.5
+    assert sizing.pool_share(settings, on_gpu=False) * settings.num_engines == 0.5
+    assert sizing.pool_share(settings, on_gpu=True) == sizing.GPU_POOL_FRACTION
 
 
 def test_a_pool_size_that_is_set_is_taken() -> None:
@@ -75,3 +81,7 @@ def test_a_pool_size_that_is_set_is_taken() -> None:
 )
 def test_a_pool_without_a_size_follows_the_memory(free_bytes: int, expected: int) -> None:
     assert blocks(model(), free_bytes=free_bytes) == expected
+
+
+def test_a_gpu_has_no_better_use_for_its_memory() -> None:
+    assert blocks(model(), free_bytes=1000 * GIB, on_gpu=True) == 250 * 1024

@@ -447,5 +447,5 @@ class KVPoolMachine(RuleBasedStateMachine):
         return Counter({i: u.active_blocks + u.cached_blocks for i, u in usage.items()})
 
 
-KVPoolMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+KVPoolMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestKVPool = KVPoolMachine.TestCase

@@ -143,6 +143,16 @@ def test_an_account_below_its_floor_may_replace_its_own_cached_blocks() -> None:
     assert accounts.most_over_floor() is tail
 
 
+def test_a_region_below_its_floor_may_replace_its_own_cached_blocks() -> None:
+    accounts = Accounts()
+    public = hold(accounts, "public", cached=3, floor=9)
+    tail = hold(accounts, "tail")
+    needs = {tail: 0, public: 3}
+    accounts.claim(needs, tail)
+    assert public.num_spare == 3
+    assert accounts.shortfall(needs, num_free=0) is None
+
+
 def test_a_region_may_take_cached_blocks_of_the_tail_whose_request_needs_it() -> None:
     accounts = Accounts()
     tail = hold(accounts, "tail", cached=5, floor=9)

@@ -157,6 +157,17 @@ def test_a_preempted_sequence_finds_its_decoded_blocks_again(cache: KVCache) -> 
     assert cache.attach(table, len(tokens) - 1) == 12
 
 
+def test_a_table_that_is_used_again_publishes_again(cache: KVCache) -> None:
+    table = prefill(cache, make_request(PROMPT, A))
+    cache.free(table)
+    big = cache.open(make_request(blocks(8, seed=1), B))
+    assert cache.allocate(big, 32)
+    cache.free(big)
+    assert cache.allocate(table, 10)
+    cache.publish(table, PROMPT, 10)
+    assert cached_tokens(cache, PROMPT) == 8
+
+
 # Cache modes
 
 
@@ -257,6 +268,16 @@ def test_a_fork_of_decoded_blocks_forgets_the_keys_behind_it(cache: KVCache) -> 
     assert cache.allocate(child, 16)
     cache.publish(child, tokens, 16)
     assert cached_tokens(cache, [*tokens, 0]) == 16
+
+
+def test_a_fork_publishes_what_its_parent_had_not(cache: KVCache) -> None:
+    table = cache.open(make_request(PROMPT, A))
+    assert cache.allocate(table, 10)
+    child = cache.fork(table, 10)
+    cache.free(table)
+    assert cached_tokens(cache, PROMPT) == 0
+    cache.publish(child, PROMPT, 8)
+    assert cached_tokens(cache, PROMPT) == 8
 
 
 def test_forking_works_with_the_cache_off_and_leaves_nothing(cache: KVCache) -> None:

@@ -52,6 +52,7 @@ def serve_environment(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(ray_token_file),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_COLOR_PREFIX": "0",  # the console may be a file
         # One tokenizer call a request: its own thread pool only fights the engines for cores.
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -28,7 +28,7 @@ def configure_logs(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
+        logger_factory=structlog.WriteLoggerFactory(sys.__stderr__),
         cache_logger_on_first_use=True,
     )
 

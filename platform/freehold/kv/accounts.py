@@ -182,9 +182,9 @@ class Accounts:
             if lacking > 0:
                 return Shortfall(lacking, (account.account_id,))
         self._rank()
-        # What the ceilings evict is room too, also where it goes below what others may take.
-        beyond_spare = sum(max(0, a.num_over_ceiling - a.num_spare) for a in charged)
-        lacking = sum(needs.values()) - num_free - self._num_spare - beyond_spare
+        # What a ceiling evicts is spare too: no more than the account gets, as one that was over
+        # its ceiling before has nothing cached.
+        lacking = sum(needs.values()) - num_free - self._num_spare
         if lacking <= 0:
             return None
         entitled = all(a.num_active + a.num_claimed <= a.floor for a in charged)

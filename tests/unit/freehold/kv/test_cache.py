@@ -395,12 +395,12 @@ def test_a_floor_holds_against_running_neighbours(cache: KVCache) -> None:
 
 
 def test_over_its_ceiling_an_account_evicts_its_own_first(cache: KVCache) -> None:
-    cache.set_policy(A_ID, AccountPolicy(version=1, ceiling_blocks=3))
-    fill(cache, make_request(blocks(4, seed=9), B))
-    fill(cache, make_request(blocks(3, seed=1), A))
-    fill(cache, make_request(blocks(2, seed=2), A))
-    assert cache.usage_by_account == {A_ID: AccountUsage(0, 3), B_ID: AccountUsage(0, 4)}
-    assert cached_tokens(cache, [*blocks(3, seed=1), 0]) == 4
+    cache.set_policy(A_ID, AccountPolicy(version=1, ceiling_blocks=2))
+    fill(cache, make_request(blocks(6, seed=9), B))
+    fill(cache, make_request(blocks(2, seed=1), A))
+    fill(cache, make_request(blocks(1, seed=2), A))
+    assert cache.usage_by_account == {A_ID: AccountUsage(0, 2), B_ID: AccountUsage(0, 6)}
+    assert cached_tokens(cache, [*blocks(2, seed=1), 0]) == 4
 
 
 def test_at_its_ceiling_with_running_sequences_an_account_is_refused(cache: KVCache) -> None:

@@ -6,26 +6,15 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from tests.support.parity import ModelEngine, Reference
 from tests.support.tiny_models import FAMILIES, make_tiny_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.engines import Harness
 
 MAX_TOKENS = 20
 LENGTHS = (1, 2, 15, 16, 17, 31, 40, 64, 70, 90, 5, 33, 48, 49, 100, 8)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Case:

@@ -123,7 +123,7 @@ def policies(block_size: int) -> st.SearchStrategy[dict[AccountId, AccountPolicy
         ceiling_blocks=st.sampled_from([None, 112 // block_size]),
     )
     accounts = st.sampled_from([AccountId("tn_a"), AccountId("tn_b")])
-    return st.just({}) | st.dictionaries(accounts, policy)
+    return st.dictionaries(accounts, policy, max_size=2)
 
 
 @settings(max_examples=80, deadline=None)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from freehold.engine.batch import Executor
-    from freehold.engine.core import Ended, StepOutput
+    from freehold.engine.outputs import Ended, StepOutput
     from freehold.engine.vocabulary import Tokenizer as TokenizerPort
     from freehold.protocol import AccountPolicy, Delta
 

@@ -69,7 +69,8 @@ class ModelEngine:
 
     def __init__(self, folder: Path, num_blocks: int = 256) -> None:
         loaded = load_model(LocalFolder(folder), dtype="float32", device="cpu")
-        self._runner = ModelRunner(loaded, num_blocks)
+        # One thread: models this small gain nothing from more, and machines that test are busy.
+        self._runner = ModelRunner(loaded, num_blocks, num_threads=1)
         self._num_blocks = num_blocks
         self.tokenizer = cast("Tokenizer", loaded.tokenizer)
         self.card = self._runner.card(MODEL)

@@ -7,11 +7,12 @@ not the engine. Knows no stream, no thread and no clock but the one it is given.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from freehold.engine.batch import StepBatch
 from freehold.engine.choice import Choice, Gain
+from freehold.engine.outputs import Ended, StepOutput
+from freehold.engine.report import replica_report
 from freehold.engine.sampler import Sampler
 from freehold.engine.scheduler import Scheduler
 from freehold.engine.sequence import RequestGroup
@@ -20,7 +21,7 @@ from freehold.engine.stops import Stop
 from freehold.engine.validation import validate
 from freehold.errors import CapacityExceeded, EngineDead, FreeholdError, InvalidRequest, StepFailed
 from freehold.kv.cache import KVCache
-from freehold.protocol import Delta, EngineTiming, FinishReason, ReplicaReport
+from freehold.protocol import Delta, EngineTiming, FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from freehold.engine.batch import Executor
     from freehold.engine.config import EngineConfig
     from freehold.engine.sampler import Sampled
-    from freehold.engine.scheduler import ScheduledRow
+    from freehold.engine.schedule import ScheduledRow
     from freehold.engine.sequence import Sequence
     from freehold.engine.vocabulary import Vocabulary
     from freehold.protocol import (
@@ -38,28 +39,9 @@ if TYPE_CHECKING:
         GenerateRequest,
         Incarnation,
         ModelCard,
+        ReplicaReport,
         RequestId,
-        Usage,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A request is over and holds nothing any more; ``error`` if it did not run to its end."""
-
-    request_id: RequestId
-    usage: Usage
-    error: FreeholdError | None = None
-
-
-@dataclass(slots=True)
-class StepOutput:
-    """What to tell the streams: deltas in order, then who ended."""
-
-    deltas: list[tuple[RequestId, Delta]] = field(default_factory=list["tuple[RequestId, Delta]"])
-    ended: list[Ended] = field(default_factory=list[Ended])
-    failure: Exception | None = None
-    """What the device threw, for the log; the requests got a ``StepFailed``."""
 
 
 class EngineCore:
@@ -109,7 +91,7 @@ class EngineCore:
             EngineDead: no step will ever run again.
         """
         if self.dead is not None:
-            raise self.dead
+            raise EngineDead(self.dead.reason)
         if request.request_id in self._groups:
             raise InvalidRequest(param="request_id", reason="a request with this id is running")
         validate(request, self._card, self._config, self.kv)
@@ -175,27 +157,8 @@ class EngineCore:
 
     def report(self, incarnation: Incarnation) -> ReplicaReport:
         """One consistent picture, taken between two steps."""
-        counters = self.counters
-        return ReplicaReport(
-            incarnation=incarnation,
-            card=self._card,
-            free_blocks=self.kv.num_free,
-            active_blocks=self.kv.num_active,
-            cached_blocks=self.kv.num_cached,
-            num_running=self._scheduler.num_running,
-            num_waiting=self._scheduler.num_waiting,
-            queued_prefill_tokens=self._scheduler.queued_prefill_tokens,
-            prefill_tokens_per_s=self._times.prefill_tokens_per_s,
-            decode_step_s=self._times.decode_step_s,
-            prompt_tokens_total=counters.prompt_tokens,
-            cached_tokens_total=counters.cached_tokens,
-            computed_prefill_tokens_total=counters.computed_prefill_tokens,
-            output_tokens_total=counters.output_tokens,
-            num_preemptions_total=counters.num_preemptions,
-            num_finished_total=counters.num_finished,
-            num_aborted_total=counters.num_aborted,
-            accounts=dict(self.kv.usage_by_account),
-            healthy=self.kv.check(),
+        return replica_report(
+            incarnation, self._card, self.kv, self._scheduler, self.counters, self._times
         )
 
     def _compute(self, rows: Seq[ScheduledRow]) -> list[Sampled]:

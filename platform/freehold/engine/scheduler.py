@@ -7,13 +7,12 @@ clock. Who is served first is a policy's choice, who may ride along the step bud
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from freehold.engine.batch import StepRow
 from freehold.engine.policy import FirstComeFirstServed
 from freehold.engine.prefix_wait import ComputingPrefixes
+from freehold.engine.schedule import Schedule, ScheduledRow, next_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
@@ -26,37 +25,6 @@ if TYPE_CHECKING:
     from freehold.protocol import AccountId
 
 _by_arrival = attrgetter("order")
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledRow:
-    """Tokens ``[start, end)`` of a sequence; ``num_logits`` of its last positions are sampled.
-
-    ``is_prompt`` is whatever is not exactly one freshly sampled token: recomputed output too.
-    """
-
-    sequence: Sequence
-    start: int
-    end: int
-    is_prompt: bool
-    num_logits: int
-
-    @property
-    def num_tokens(self) -> int:
-        return self.end - self.start
-
-    def to_step_row(self) -> StepRow:
-        token_ids = self.sequence.token_ids[self.start : self.end]
-        block_ids = self.sequence.table.block_ids
-        return StepRow(token_ids, self.start, block_ids, self.is_prompt, self.num_logits)
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """One step's rows, decodes first. ``unplaceable`` could not start even in an idle engine."""
-
-    rows: list[ScheduledRow] = field(default_factory=list[ScheduledRow])
-    unplaceable: list[Sequence] = field(default_factory=list["Sequence"])
 
 
 class Scheduler:
@@ -147,7 +115,7 @@ class Scheduler:
         for sequence in tuple(self._running):
             while sequence.is_running and sequence.is_decoding:
                 if self._kv.allocate(sequence.table, sequence.num_tokens):
-                    rows[sequence] = _row(sequence, 1)
+                    rows[sequence] = next_row(sequence, 1)
                     break
                 was_short = True
                 victim = self._policy.victim(self._running, sequence, self._debtors(sequence))
@@ -159,7 +127,7 @@ class Scheduler:
         """The next chunk of running prompts, oldest first; returns what is left of the budget."""
         for sequence in self._running:
             if budget > 0 and sequence not in rows:
-                rows[sequence] = _row(sequence, budget)
+                rows[sequence] = next_row(sequence, budget)
                 budget -= rows[sequence].num_tokens
         return budget
 
@@ -175,7 +143,7 @@ class Scheduler:
                 if sequence.group.request.tail.account_id in self._debtors(sequence):
                     continue  # its own ceiling: waiting for that is nobody else's business
                 break
-            rows[sequence] = _row(sequence, budget)
+            rows[sequence] = next_row(sequence, budget)
             budget -= rows[sequence].num_tokens
         return []
 
@@ -252,10 +220,3 @@ class Scheduler:
     def _expected_hit(self, sequence: Sequence) -> int:
         awaited = sequence.awaited_block
         return 0 if awaited is None else (awaited + 1) * self._config.block_size
-
-
-def _row(sequence: Sequence, budget: int) -> ScheduledRow:
-    start = sequence.num_computed
-    end = min(sequence.num_tokens, start + budget)
-    num_logits = 1 if end == sequence.num_tokens else 0
-    return ScheduledRow(sequence, start, end, not sequence.is_decoding, num_logits)

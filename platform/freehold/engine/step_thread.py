@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from freehold.engine.config import EngineConfig
-    from freehold.engine.core import EngineCore, StepOutput
+    from freehold.engine.core import EngineCore
+    from freehold.engine.outputs import StepOutput
     from freehold.engine.stream import Stream
     from freehold.kv.events import KVEvent
     from freehold.protocol import (
@@ -219,7 +220,7 @@ class StepThread:
     def _post(self, command: Callable[[], None]) -> None:
         with self._lock:
             if self._stopped is not None:
-                raise self._stopped
+                raise EngineDead(self._stopped.reason)
             self._commands.put(command)
 
     def _post_or_ignore(self, command: Callable[[], None]) -> None:

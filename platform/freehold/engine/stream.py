@@ -52,7 +52,8 @@ class Stream:
         """
         while not self._deltas:
             if self._error is not None:
-                raise self._error
+                # One failure ends many streams: each raises its own, with its own traceback.
+                raise type(self._error)(*self._error.args)
             if self.is_over:
                 return None
             self._arrived.clear()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from freehold.engine.policy import FirstComeFirstServed
-from freehold.engine.scheduler import Schedule, Scheduler
+from freehold.engine.scheduler import Scheduler
 from freehold.engine.sequence import RequestGroup, Sequence
 from freehold.engine.stats import Counters, StepTimes
 from freehold.kv.cache import KVCache
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
     from freehold.engine.policy import SchedulingPolicy
+    from freehold.engine.schedule import Schedule
 
 
 class OldestGivesWay(FirstComeFirstServed):

@@ -51,7 +51,7 @@ def connect(base_url: str) -> http.client.HTTPConnection:
 
 
 class StreamClient:
-    """One connection, kept open. The clock stops at the first chunk that carries text."""
+    """One connection, kept open until ``close``. The clock stops at the first chunk that carries text."""
 
     def __init__(
         self,
@@ -84,6 +84,9 @@ class StreamClient:
             self._connection.close()
             raise RequestFailed(CHAT_PATH, f"{type(error).__name__}: {error}") from error
         return FirstToken(ttft_s, parse_server_timing(response.headers.get("server-timing", "")))
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _read(self, response: http.client.HTTPResponse) -> float:
         """To the end; returns when the first text was there."""

@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -117,8 +118,9 @@ def gateway(
     """One client: what the way to the engine adds to the time to first token, by stage."""
     plan = GatewayPlan(prompt_tokens, output_tokens, requests, warmup)
     target = _target(base_url, api_key_env, model, demo_file)
-    run = partial(run_gateway, streams=StreamClient(target, time.perf_counter))
-    served, result = _measure(target, run, plan, connections=1)
+    with closing(StreamClient(target, time.perf_counter)) as streams:
+        run = partial(run_gateway, streams=streams)
+        served, result = _measure(target, run, plan, connections=1)
     Console().print(report.gateway_table(result))
     if json_file:
         report.write_json(json_file, "gateway", served, plan, result)

@@ -16,6 +16,7 @@ from deployments.serving.sources import model_source
 from freehold.engine.batch import StepBatch, StepRow
 from freehold.engine.config import EngineConfig
 from freehold.engine.engine import LocalEngine
+from freehold.engine.model.greedy import greedy_argmax
 from freehold.engine.model.load import free_device_bytes, load_model
 from freehold.engine.model.runner import ModelRunner
 from freehold.errors import UnsupportedModel
@@ -61,6 +62,7 @@ def build_engine(settings: ModelSettings, *, num_threads: int, pool_share: float
         _fast_tokenizer(loaded),
         _config(settings, num_blocks),
         replace(card, max_model_len=longest),
+        best_token=greedy_argmax,
     )
 
 

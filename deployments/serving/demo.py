@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deployments.serving.state import read_json, write_private, write_private_json
+from deployments.serving.state import StateFolder, read_json, write_private, write_private_json
 from deployments.stores.control_plane import ControlPlane
 from deployments.stores.master_key import create_master_key_file
 from tenancy.authentication import Authenticated
@@ -32,7 +32,6 @@ KV_BLOCKS = 2048
 """32,768 tokens, 0.75 GB in bf16, a replica."""
 
 SETTINGS_FILE = "freehold.yaml"
-READY_FILE = "demo.json"
 KEYS_FILE = "demo-keys.json"
 
 
@@ -95,7 +94,7 @@ async def demo_keys(settings: Settings) -> DemoKeys:
 @contextlib.contextmanager
 def ready_file(settings: Settings, running: Running, keys: DemoKeys) -> Generator[None]:
     """Tells scripts that the demo answers, and with which keys; gone when it stops."""
-    path = settings.service.state_dir / READY_FILE
+    path = StateFolder(settings.service.state_dir).demo_file
     tenants = [{"id": tenant, "api_key": keys.api_keys[tenant]} for tenant in TENANTS]
     write_private_json(
         path,

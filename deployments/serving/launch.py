@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import httpx
 import psutil
 
-from deployments.serving import cluster, ports, preflight, sizing
+from deployments.serving import cluster, family, ports, preflight, sizing
 from deployments.serving.environment import MAX_RUN_DIR_CHARS, ProxyPorts, serve_environment
+from deployments.serving.keeper import kept
 from deployments.serving.listeners import open_listeners
 from deployments.serving.state import StateFolder, new_token, write_private, write_private_json
 from deployments.stores.master_key import MASTER_KEY_VARIABLE
@@ -70,11 +71,11 @@ def run_service(settings: Settings, progress: Progress, announce: Announce) -> N
         ports.require_free(settings.service.host, settings.service.port)
         preflight.check(settings)
         settings = _master_key_as_file(settings, run_dir)
+        state.forget_last_run()
         new_token(state.ray_token)
         new_token(state.operator_token)
-        os.environ.update(_environment(settings, state, run_dir))
         try:
-            with _cluster(settings, state, run_dir, progress):
+            with kept(run_dir), _cluster(settings, state, run_dir, progress):
                 _run(settings, state, progress, announce)
         except KeyboardInterrupt:
             progress.step("stopped")
@@ -164,6 +165,7 @@ def _cluster(
     settings: Settings, state: StateFolder, run_dir: Path, progress: Progress
 ) -> Generator[None]:
     """Ray and Serve, up; at the end every process of theirs is gone."""
+    os.environ.update(_environment(settings, state, run_dir))
     try:
         progress.step("starting Ray")
         cluster.start_ray(settings, num_cpus=sizing.num_cpus(settings), ray_dir=run_dir / "ray")
@@ -174,18 +176,8 @@ def _cluster(
     finally:
         for number in STOP_SIGNALS:  # a third Ctrl-C must not leave half a cluster behind
             signal.signal(number, signal.SIG_IGN)
-        _end_cluster()
-
-
-def _end_cluster() -> None:
-    """Ray ends its processes itself; one that is orphaned or slow is ended by its id."""
-    started = psutil.Process().children(recursive=True)
-    cluster.kill()
-    _, alive = psutil.wait_procs(started, timeout=LEFTOVER_S)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=LEFTOVER_S)
+        cluster.kill()
+        family.end(run_dir, LEFTOVER_S)
 
 
 def _start(settings: Settings, counts: _ReplicaCounts, progress: Progress) -> Running:

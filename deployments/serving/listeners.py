@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 REPLICA = "ServeReplica:freehold:"
-CALL = re.compile(r"\.\w+\(\)$")
+CALL = re.compile(r"\.[a-z]+(_[a-z]+)*(\(\))?$")
+"""Ray adds the method that runs; a model's name may hold dots too (``qwen2.5``)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -57,6 +57,11 @@ class StateFolder:
         """Where the running service is; there while it is ready."""
         return self.path / "service.json"
 
+    @property
+    def demo_file(self) -> Path:
+        """The demo's signal that it is ready, with keys to use; there while it is."""
+        return self.path / "demo.json"
+
     def create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
@@ -74,6 +79,11 @@ class StateFolder:
             except OSError:
                 raise StateInUse(str(self.path)) from None
             yield
+
+    def forget_last_run(self) -> None:
+        """Drop what a service that was killed left behind. For the holder of the lock only."""
+        self.service_file.unlink(missing_ok=True)
+        self.demo_file.unlink(missing_ok=True)
 
 
 def new_token(path: Path) -> None:

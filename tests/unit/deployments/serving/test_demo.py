@@ -11,7 +11,6 @@ import pytest
 from deployments.serving.demo import (
     KEYS_FILE,
     NUM_REPLICAS,
-    READY_FILE,
     TENANTS,
     DemoKeys,
     demo_keys,
@@ -20,7 +19,7 @@ from deployments.serving.demo import (
     write_demo_settings,
 )
 from deployments.serving.launch import Running
-from deployments.serving.state import read_json
+from deployments.serving.state import StateFolder, read_json
 from deployments.settings import Settings, load_settings
 from deployments.stores.control_plane import ControlPlane
 from deployments.stores.master_key import load_master_key
@@ -101,7 +100,7 @@ async def test_everything_secret_is_private(settings: Settings) -> None:
 
 async def test_the_ready_file_is_there_while_the_demo_answers(settings: Settings) -> None:
     keys = await demo_keys(settings)
-    path = settings.service.state_dir / READY_FILE
+    path = StateFolder(settings.service.state_dir).demo_file
 
     with ready_file(settings, RUNNING, keys):
         content = read_json(path)

@@ -40,6 +40,17 @@ def test_one_service_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_a_new_run_forgets_that_a_killed_one_was_ready(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    for path in (state.service_file, state.demo_file, state.ray_token):
+        path.touch()
+
+    state.forget_last_run()
+    state.forget_last_run()
+
+    assert list(tmp_path.iterdir()) == [state.ray_token]
+
+
 def test_a_private_file_replaces_one_that_others_could_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")

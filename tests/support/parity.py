@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from freehold.engine.config import EngineConfig
+from freehold.engine.engine import LocalEngine
 from freehold.engine.model.load import load_model
 from freehold.engine.model.runner import ModelRunner
 from freehold.engine.model.source import LocalFolder
@@ -47,10 +48,10 @@ class Reference:
         return cast("list[int]", output[0, len(prompt) :].tolist())
 
     @torch.no_grad()
-    def gap(self, tokens: Sequence[int], expected: int, got: int) -> float:
-        """How much better the reference likes ``expected`` than ``got`` after ``tokens``."""
-        logits = self._model(torch.tensor([list(tokens)])).logits[0, -1]
-        return float(logits[expected] - logits[got])
+    def logprobs(self, tokens: Sequence[int]) -> torch.Tensor:
+        """``[vocab_size]`` of the token after ``tokens``."""
+        logits: torch.Tensor = self._model(torch.tensor([list(tokens)])).logits
+        return logits[0, -1].log_softmax(dim=-1)
 
     def compare(self, prompt: Sequence[int], expected: list[int], got: list[int]) -> str:
         """Empty when equal, else where the two part and by what logit gap."""
@@ -60,7 +61,8 @@ class Reference:
         at = next((i for i, (a, b) in pairs if a != b), min(len(expected), len(got)))
         if at == min(len(expected), len(got)):
             return f"lengths differ: {len(expected)} and {len(got)}"
-        gap = self.gap([*prompt, *expected[:at]], expected[at], got[at])
+        logprobs = self.logprobs([*prompt, *expected[:at]])
+        gap = float(logprobs[expected[at]] - logprobs[got[at]])
         return f"token {at}: expected {expected[at]}, got {got[at]}, logit gap {gap:.2e}"
 
 
@@ -81,13 +83,19 @@ class ModelEngine:
         )
         return Harness(self._runner, self.tokenizer, config, self.card)
 
-    def request(self, prompt: Sequence[int], max_tokens: int) -> GenerateRequest:
+    def local(self) -> LocalEngine:
+        """A started engine; the caller closes it."""
+        config = EngineConfig(num_blocks=self._num_blocks, block_size=self.card.block_size)
+        return LocalEngine(self._runner, self.tokenizer, config, self.card)
+
+    def request(self, prompt: Sequence[int], max_tokens: int, **sampling: Any) -> GenerateRequest:
         return make_request(
             prompt,
             model=MODEL,
             fingerprint=self.card.fingerprint,
             block_size=self.card.block_size,
             max_tokens=max_tokens,
+            **sampling,
         )
 
     def answers(

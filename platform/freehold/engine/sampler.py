@@ -104,43 +104,42 @@ def _draw_plain(probabilities: torch.Tensor, states: Sequence[SamplingState]) ->
 
 def _draw_truncated(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> list[int]:
     width = min(_FIRST_CANDIDATES, probabilities.shape[-1])
+    numbers = _numbers(states)
     weights, ids, is_complete = _nucleus(probabilities, states, width)
-    if not is_complete:
-        weights, ids, _ = _nucleus(probabilities, states, probabilities.shape[-1])
-    picks = _invert(weights, _numbers(states))
-    return _ints(ids.gather(1, picks.unsqueeze(1)).squeeze(1))
+    tokens = _ints(ids.gather(1, _invert(weights, numbers).unsqueeze(1)).squeeze(1))
+    for i in (row for row, complete in enumerate(is_complete) if not complete):
+        weights, ids, _ = _nucleus(probabilities[i : i + 1], [states[i]], probabilities.shape[-1])
+        tokens[i] = int(ids[0, _invert(weights, [numbers[i]])])
+    return tokens
 
 
 def _nucleus(
     probabilities: torch.Tensor, states: Sequence[SamplingState], width: int
-) -> tuple[torch.Tensor, torch.Tensor, bool]:
+) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
     """The best ``width`` tokens a row, best first, those cut off by top-k, top-p, min-p at 0.
 
-    The last value says whether no row's cut could lie behind ``width``.
+    The last value says of each row whether everything that is kept lies within ``width``.
     """
     vocab_size = probabilities.shape[-1]
-    column = _columns(probabilities, states)
-    top_k = column([float(s.params.top_k or vocab_size) for s in states])
-    top_p = column([s.params.top_p for s in states])
-    min_p = column([s.params.min_p for s in states])
+    top_k = _column([s.params.top_k or vocab_size for s in states], probabilities)
+    top_p = _column([s.params.top_p for s in states], probabilities)
+    min_p = _column([s.params.min_p for s in states], probabilities)
 
     values, ids = probabilities.topk(width, dim=-1)
-    ranks = torch.arange(width, device=probabilities.device).unsqueeze(0)
-    values = values * (ranks < top_k)
+    values = values * (torch.arange(width, device=probabilities.device) < top_k)
     mass = values.cumsum(dim=-1)
-    total = torch.where(top_k <= width, mass[:, -1:], probabilities.sum(dim=-1, keepdim=True))
-    before = mass - values
-    keep = (before < top_p * total) & (values >= min_p * values[:, :1])
+    is_top_k_within = top_k <= width
+    total = torch.where(is_top_k_within, mass[:, -1:], probabilities.sum(dim=-1, keepdim=True))
+    keep = (mass - values < top_p * total) & (values >= min_p * values[:, :1])
     keep[:, 0] = True
 
-    is_cut = (top_k <= width) | (mass[:, -1:] >= top_p * total) | ~keep[:, -1:]
-    return values * keep, ids, width == vocab_size or bool(is_cut.all())
+    is_cut_within = (mass[:, -1:] >= top_p * total) | ~keep[:, -1:]
+    is_complete = is_top_k_within | (is_cut_within & (top_k >= vocab_size))
+    return values * keep, ids, [bool(row) for row in is_complete]
 
 
-def _columns(
-    like: torch.Tensor, states: Sequence[SamplingState]
-) -> Callable[[list[float]], torch.Tensor]:
-    return lambda values: like.new_tensor(values).view(len(states), 1)
+def _column(values: list[int] | list[float], like: torch.Tensor) -> torch.Tensor:
+    return like.new_tensor(values).unsqueeze(1)
 
 
 def _numbers(states: Sequence[SamplingState]) -> list[float]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders
 from tokenizers.models import BPE
@@ -46,6 +46,7 @@ def shown(vocabulary: Vocabulary, ids: list[int], prompt: tuple[int, ...] = (0,)
     return [*(detokenizer.feed(token) for token in ids), detokenizer.flush()]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_comes_back_in_whole_characters(text: str) -> None:
     pieces = shown(BYTES, list(ids_of(text)))
@@ -53,6 +54,7 @@ def test_any_text_comes_back_in_whole_characters(text: str) -> None:
     assert all("\ufffd" not in piece for piece in pieces if "\ufffd" not in text)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 255), max_size=30))
 def test_any_bytes_read_as_python_reads_them(data: list[int]) -> None:
     assert "".join(shown(BYTES, [3 + b for b in data])) == bytes(data).decode("utf-8", "replace")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freehold.engine import sampler as sampler_module
@@ -98,8 +98,11 @@ def test_a_wide_nucleus_is_not_cut_by_the_candidates(monkeypatch: pytest.MonkeyP
     assert set(drawn(logits=flat, top_p=0.99)) == {0, 1, 2, 3, 4}
     assert len(drawn(logits=flat, top_k=4)) == 4
     assert set(drawn(logits=flat, min_p=0.5)) == {0, 1, 2, 3, 4}
+    # Of the three that top-k leaves, two reach 0.6; of all five it would take three.
+    assert len(drawn(logits=flat, top_k=3, top_p=0.6)) == 2
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**64),
     others=st.lists(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freehold.engine.stops import Stop, StopStrings, stop_by_token, stop_token_ids
@@ -42,6 +42,7 @@ def test_without_stop_strings_nothing_is_held() -> None:
     assert StopStrings((), include=False).feed("text") == ("text", None)
 
 
+@settings(deadline=None)
 @given(
     stops=st.lists(st.text("ab#", min_size=1, max_size=4), max_size=3).map(tuple),
     pieces=st.lists(st.text("ab#", max_size=4), max_size=12),

@@ -87,7 +87,6 @@ def test_three_starts_of_one_service_and_their_ends(options: StartOptions) -> No
             service.wait_ready()
             with open_stream(service, "hello", 2) as lines:
                 assert list(lines)[-1] == "data: [DONE]"
-            service.wait_for(service.service_file.exists, "announced")
             mode = service.service_file.stat().st_mode & 0o777
 
             end(service.process.pid)
@@ -133,7 +132,6 @@ def test_the_first_ctrl_c_lets_streams_finish_and_the_second_does_not_wait(
 ) -> None:
     with started(options.with_service(drain_s=3600)) as service:
         service.wait_ready()
-        service.wait_for(service.service_file.exists, "announced")
         with open_stream(service, "hello", LONG) as lines:
             service.process.send_signal(signal.SIGINT)
             service.wait_for(lambda: "stopping" in service.output, "it says that it stops")
@@ -151,7 +149,7 @@ def test_a_replica_that_is_killed_takes_only_its_own_streams_with_it(
 ) -> None:
     with started(options) as service, contextlib.ExitStack() as open_streams:
         service.wait_ready()
-        service.wait_for(lambda: len(service.engine_processes()) == 2, "two replicas")
+        service.wait_for(lambda: len(service.status().replicas) == 2, "two replicas")
         before = {replica.incarnation for replica in service.status().replicas}
         streams = [
             open_streams.enter_context(open_stream(service, f"{i} hello", LONG)) for i in range(8)

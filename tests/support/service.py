@@ -146,8 +146,11 @@ class RunningService:
         self.process.wait()
 
     def _is_ready(self) -> bool:
+        """It answers, and has said so."""
         if self.process.poll() is not None:
             self._fail("has ended")
+        if not self.service_file.exists():
+            return False
         try:
             return httpx.get(f"{self.url}/ready", timeout=5).is_success
         except httpx.HTTPError:

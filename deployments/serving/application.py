@@ -17,6 +17,7 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 
 from deployments.serving import sizing
+from deployments.serving.cluster import serve_logs
 from deployments.serving.ingress import Ingress
 from deployments.serving.replica import EngineReplica
 from deployments.serving.router import EngineRouter
@@ -45,6 +46,7 @@ def build(settings: Settings, *, num_gpus: int) -> Application:
         ray_actor_options={"num_cpus": sizing.GATEWAY_CPUS},
         max_ongoing_requests=_max_ongoing(settings),
         graceful_shutdown_timeout_s=settings.service.drain_s + STOP_MARGIN_S,
+        logging_config=serve_logs(settings.service.state_dir),
     )
     return make(serve.ingress()(Ingress)).bind(settings, engines)
 
@@ -61,6 +63,7 @@ def engine_deployment(model: ModelSettings, settings: Settings, *, on_gpu: bool)
         health_check_period_s=2.0,
         health_check_timeout_s=10.0,
         max_constructor_retry_count=MAX_CONSTRUCTOR_RETRIES,
+        logging_config=serve_logs(settings.service.state_dir),
         request_router_config=cast("Any", RequestRouterConfig)(request_router_class=EngineRouter),
     )
     num_cores = len(os.sched_getaffinity(0))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ray.serve import Application
+    from ray.serve.schema import LoggingConfig
 
     from deployments.settings import Settings
 
@@ -31,12 +32,13 @@ DRAIN_MARGIN_S = 10.0
 class DeployFailed(FreeholdError):
     """The application cannot run; ``reason`` is the last line of what failed."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, details_in: str) -> None:
+        super().__init__(reason, details_in)
         self.reason = reason
+        self.details_in = details_in
 
     def __str__(self) -> str:
-        return f"the service cannot run: {self.reason}"
+        return f"the service cannot run: {self.reason} (more in {self.details_in})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +79,25 @@ def num_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]  # Ray's gap
 
 
-def start_serve(settings: Settings, *, logs_dir: Path) -> None:
+def serve_logs(state_dir: Path) -> LoggingConfig:
+    """What Serve itself logs, and where. Not its access log: the gateway writes a better one."""
+    from ray.serve.schema import LoggingConfig
+
+    return LoggingConfig(
+        log_level="WARNING", logs_dir=str(state_dir / "logs"), enable_access_log=False
+    )
+
+
+def start_serve(settings: Settings) -> None:
     """Start the controller and the HTTP proxy. The host is said here: HAProxy mode would
     otherwise open every interface."""
     from ray import serve
     from ray.serve.config import HTTPOptions
-    from ray.serve.schema import LoggingConfig
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(
         http_options=HTTPOptions(host=settings.service.host, port=settings.service.port),
-        logging_config=LoggingConfig(
-            log_level="WARNING", logs_dir=str(logs_dir), enable_access_log=False
-        ),
+        logging_config=serve_logs(settings.service.state_dir),
     )
 
 

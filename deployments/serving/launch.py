@@ -86,7 +86,7 @@ def _run(settings: Settings, state: StateFolder, progress: Progress, announce: A
     running = _start(settings, counts, progress)
     try:
         with _service_file(state, running), announce(running):
-            _watch(counts)
+            _watch(counts, str(state.path / "logs"))
     except KeyboardInterrupt:
         drain_s = settings.service.drain_s
         progress.step(f"stopping: streams have {drain_s:.0f} s (Ctrl-C again: stop now)")
@@ -171,7 +171,7 @@ def _cluster(
         cluster.start_ray(settings, num_cpus=sizing.num_cpus(settings), ray_dir=run_dir / "ray")
         _catch_signals()  # ray.init has put a handler of its own in place
         progress.step("starting the HTTP proxy")
-        cluster.start_serve(settings, logs_dir=state.path / "logs")
+        cluster.start_serve(settings)
         yield
     finally:
         for number in STOP_SIGNALS:  # a third Ctrl-C must not leave half a cluster behind
@@ -188,7 +188,7 @@ def _start(settings: Settings, counts: _ReplicaCounts, progress: Progress) -> Ru
         if state is not None:
             counts.tell(state)
             if state.has_failed:
-                raise cluster.DeployFailed(_last_line(state))
+                raise _deploy_failed(settings, state)
         time.sleep(cluster.POLL_S)
     counts.tell(state)
     url = f"http://{_reachable(settings.service.host)}:{settings.service.port}"
@@ -211,14 +211,15 @@ class _ReplicaCounts:
                 self._progress.step(f"{name}: replicas up: {deployment.num_running}")
 
 
-def _last_line(state: cluster.AppState) -> str:
-    """Serve's messages are whole tracebacks; what a person needs is the last line of one."""
+def _deploy_failed(settings: Settings, state: cluster.AppState) -> cluster.DeployFailed:
+    """Serve's messages are whole tracebacks: a person gets the last line, a file gets them all."""
     messages = [deployment.message for deployment in state.deployments.values()]
-    for message in [*messages, state.message]:
-        lines = [line.strip() for line in message.splitlines() if line.strip()]
-        if lines:
-            return lines[-1]
-    return "unknown reason"
+    messages = [message.strip() for message in [*messages, state.message]]
+    messages = [message for message in messages if message] or ["unknown reason"]
+    path = settings.service.state_dir / "logs" / "failed-start.log"
+    path.parent.mkdir(exist_ok=True)
+    write_private(path, "\n\n".join(messages) + "\n")
+    return cluster.DeployFailed(messages[0].splitlines()[-1].strip(), str(path))
 
 
 def _wait_until_ready(url: str) -> None:
@@ -231,12 +232,12 @@ def _wait_until_ready(url: str) -> None:
             time.sleep(cluster.POLL_S)
 
 
-def _watch(counts: _ReplicaCounts) -> None:
+def _watch(counts: _ReplicaCounts, logs_dir: str) -> None:
     while True:
         state = cluster.app_state()
         if state is None:
             reason = "Serve has lost the application"
-            raise cluster.DeployFailed(reason)
+            raise cluster.DeployFailed(reason, logs_dir)
         counts.tell(state)
         time.sleep(WATCH_S)
 

@@ -1,20 +1,25 @@
 """Refuses what can be refused before Ray starts: seconds instead of a replica's traceback.
 
-Checks the database against the master key, and that models are where the settings say. Changes
+Checks the database against the master key, that models are where the settings say, and that their
+architecture is one that the engine knows. Changes
 nothing but the database's schema, which it brings up to date.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 from deployments.settings import InvalidSettings
 from deployments.stores.control_plane import ControlPlane
 from deployments.stores.master_key import load_master_key
+from freehold.engine.model.families import check_supported
+from freehold.errors import UnsupportedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from deployments.settings import ModelSettings, Settings
 
@@ -24,10 +29,10 @@ SETTINGS = "settings"
 def check(settings: Settings) -> None:
     """
     Raises:
-        InvalidSettings: a model's folder or file is not there.
+        InvalidSettings: a model is not there, or is of a kind that cannot run here.
         MasterKeyUnusable, StoreUnavailable, UnsealFailed
     """
-    problems = tuple(_missing_models(settings.models))
+    problems = tuple(_model_problems(settings.models))
     if problems:
         raise InvalidSettings(SETTINGS, problems)
     asyncio.run(_check_control_plane(settings))
@@ -39,9 +44,22 @@ async def _check_control_plane(settings: Settings) -> None:
     await plane.close()
 
 
-def _missing_models(models: Iterable[ModelSettings]) -> Iterable[str]:
+def _model_problems(models: Iterable[ModelSettings]) -> Iterable[str]:
     for i, model in enumerate(models):
-        if model.path is not None and not (model.path / "config.json").is_file():
-            yield f"models[{i}].path: no config.json in {model.path}"
+        if model.path is not None and (problem := _folder_problem(model.path)) is not None:
+            yield f"models[{i}].path: {problem}"
         if model.gguf is not None and not model.gguf.is_file():
             yield f"models[{i}].gguf: there is no file {model.gguf}"
+
+
+def _folder_problem(folder: Path) -> str | None:
+    config = folder / "config.json"
+    try:
+        check_supported(json.loads(config.read_text(encoding="utf-8")))
+    except OSError:
+        return f"no config.json in {folder}"
+    except ValueError:
+        return f"{config} is not JSON"
+    except UnsupportedModel as error:
+        return str(error)
+    return None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +14,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def write_config(model: Path, architecture: str) -> None:
+    model.mkdir(exist_ok=True)
+    config = {"architectures": [architecture], "model_type": "llama"}
+    (model / "config.json").write_text(json.dumps(config))
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").touch()
+    write_config(model, "LlamaForCausalLM")
     state = tmp_path / "state"
     state.mkdir()
     return Settings(
@@ -43,6 +49,20 @@ def test_another_master_key_than_the_databases(settings: Settings) -> None:
     create_master_key_file(settings.master_key_file)
 
     with pytest.raises(FreeholdError):
+        preflight.check(settings)
+
+
+def test_a_model_of_an_unknown_kind_is_refused_by_name(settings: Settings, tmp_path: Path) -> None:
+    write_config(tmp_path / "model", "GPT2LMHeadModel")
+
+    with pytest.raises(InvalidSettings, match=r"models\[0\]\.path: .*GPT2LMHeadModel"):
+        preflight.check(settings)
+
+
+def test_a_damaged_configuration_is_no_traceback(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "model" / "config.json").write_text("{")
+
+    with pytest.raises(InvalidSettings, match="is not JSON"):
         preflight.check(settings)
 
 

@@ -16,6 +16,7 @@ from freehold.engine.attention.hook import PagedStep, install
 from freehold.engine.attention.layout import make_layout, step_positions
 from freehold.engine.attention.protocol import LayerPool
 from freehold.engine.attention.select import choose_backend
+from freehold.engine.model.fused import fuse
 from freehold.engine.model.linears import replace_linears
 from freehold.protocol import ModelCard
 
@@ -54,6 +55,7 @@ class ModelRunner:
         )
         install(loaded.model)
         linears_taken = replace_linears(loaded.model, linears)
+        num_fused = fuse(loaded.model) if linears_taken == "packed" else 0
         self._pools = _allocate(loaded, num_blocks)
         structlog.get_logger().info(
             "model_ready",
@@ -62,6 +64,7 @@ class ModelRunner:
             device=str(loaded.device),
             attention_backend=self._backend.name,
             linears=linears_taken,
+            fused_modules=num_fused,
             num_blocks=num_blocks,
             pool_bytes=num_blocks * loaded.kv_bytes_per_block,
             num_threads=torch.get_num_threads(),

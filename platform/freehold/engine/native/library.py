@@ -60,6 +60,12 @@ class NativeLibrary:
         self.argmax = library.freehold_argmax
         self.argmax.restype = None
         self.argmax.argtypes = [_INT, _POINTER, _LONG, _LONG, _POINTER, _INT]
+        self.rms_norm = library.freehold_rms_norm
+        self.rms_norm.restype = None
+        self.rms_norm.argtypes = [_INT, *[_POINTER] * 3, *[_LONG] * 2, _FLOAT, _INT, _INT]
+        self.silu_gate = library.freehold_silu_gate
+        self.silu_gate.restype = None
+        self.silu_gate.argtypes = [_INT, *[_POINTER] * 3, *[_LONG] * 2, _INT]
         self.has_native_bf16 = bool(library.freehold_has_bf16())
 
 

@@ -6,21 +6,13 @@
 namespace freehold {
 namespace {
 
-inline f32x16 load_floats(const float* p) { return load(p); }
-
-inline f32x16 load_floats(const bf16* p) {
-  f32x16 v;
-  for (int i = 0; i < LANES; ++i) v[i] = to_float(p[i]);
-  return v;
-}
-
 template <class T>
 int64_t argmax(const T* row, int64_t columns) {
   const float lowest = -std::numeric_limits<float>::infinity();
   f32x16 best = splat(lowest);
   int64_t j = 0;
   for (; j + LANES <= columns; j += LANES) {
-    const f32x16 v = load_floats(row + j);
+    const f32x16 v = load(row + j);
     best = v > best ? v : best;
   }
   float peak = reduce_max(best);

@@ -77,6 +77,7 @@ __attribute__((noinline)) float online_softmax(const Problem& p, float* scores, 
   const int64_t lowest = p.window ? position - p.window + 1 : 0;
   const int32_t from = static_cast<int32_t>(std::max<int64_t>(lowest - tile_start, 0));
   const int32_t to = static_cast<int32_t>(std::min<int64_t>(position - tile_start, TILE - 1));
+  const bool all_visible = from == 0 && to == TILE - 1;
   const f32x16 never = splat(-std::numeric_limits<float>::infinity());
   i32x16 lane;
   for (int i = 0; i < LANES; ++i) lane[i] = i;
@@ -85,8 +86,10 @@ __attribute__((noinline)) float online_softmax(const Problem& p, float* scores, 
   for (int v = 0; v < TILE_VECS; ++v) {
     x[v] = load(scores + v * LANES) * p.scale;
     if (p.softcap != 0.0f) x[v] = tanh(x[v] / p.softcap) * p.softcap;
-    const i32x16 key = lane + v * LANES;
-    x[v] = ((key >= from) & (key <= to)) ? x[v] : never;
+    if (!all_visible) {
+      const i32x16 key = lane + v * LANES;
+      x[v] = ((key >= from) & (key <= to)) ? x[v] : never;
+    }
     highest = max(highest, x[v]);
   }
   const float new_peak = std::max(peak, reduce_max(highest));
@@ -172,7 +175,9 @@ void attend(const Problem& p, const Unit& u, const typename Tiles::Element* quer
   }
 
   for (int i = 0; i < num_rows; ++i)
-    for (int d = 0; d < dim; ++d) from_float(sums[i * padded + d] / totals[i], out[offset(i) + d]);
+    for (int d = 0; d < dim; d += LANES)
+      store_some(out + offset(i) + d, load(sums + i * padded + d) / totals[i],
+                 std::min(LANES, dim - d));
 }
 
 template <class Tiles>

@@ -65,12 +65,12 @@ void multiply(const typename Kind::Element* x, int64_t stride, int64_t channels,
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; ++i) Kind::multiply_add(acc[i][0], acc[i][1], w, x + i * stride + k);
   }
-  for (int i = 0; i < ROWS; ++i) {
-    alignas(64) float row[PANEL];
-    store(row, acc[i][0]);
-    store(row + LANES, acc[i][1]);
-    for (int j = 0; j < columns; ++j)
-      from_float(bias ? row[j] + bias[j] : row[j], out[i * out_stride + j]);
+  for (int half = 0; half < 2; ++half) {
+    const int count = std::min(columns - half * LANES, LANES);
+    if (count <= 0) break;
+    const f32x16 shift = bias ? load_some(bias + half * LANES, count) : f32x16{};
+    for (int i = 0; i < ROWS; ++i)
+      store_some(out + i * out_stride + half * LANES, acc[i][half] + shift, count);
   }
 }
 

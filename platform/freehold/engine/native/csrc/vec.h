@@ -61,6 +61,44 @@ inline f32x16 load(const float* p) {
 
 inline void store(float* p, f32x16 v) { std::memcpy(p, &v, sizeof v); }
 
+inline f32x16 load(const bf16* p) {
+  typedef uint16_t u16x16 __attribute__((vector_size(32)));
+  typedef uint32_t u32x16 __attribute__((vector_size(64)));
+  u16x16 halves;
+  std::memcpy(&halves, p, sizeof halves);
+  const u32x16 bits = __builtin_convertvector(halves, u32x16) << 16;
+  f32x16 v;
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+// Rounded to nearest even, as `from_float` does.
+inline void store(bf16* p, f32x16 v) {
+#if FREEHOLD_BF16_NATIVE
+  const __m256bh halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(v));
+  std::memcpy(p, &halves, sizeof halves);
+#else
+  for (int i = 0; i < LANES; ++i) from_float(v[i], p[i]);
+#endif
+}
+
+// The first `count` lanes only.
+template <class T>
+inline void store_some(T* p, f32x16 v, int count) {
+  if (count == LANES) return store(p, v);
+  T lanes[LANES];
+  store(lanes, v);
+  std::memcpy(p, lanes, count * sizeof(T));
+}
+
+template <class T>
+inline f32x16 load_some(const T* p, int count) {
+  if (count == LANES) return load(p);
+  T lanes[LANES] = {};
+  std::memcpy(lanes, p, count * sizeof(T));
+  return load(lanes);
+}
+
 inline f32x16 max(f32x16 a, f32x16 b) { return a > b ? a : b; }
 
 inline float reduce_max(f32x16 v) {
@@ -103,6 +141,12 @@ inline f32x16 exp_nonpositive(f32x16 x) {
   f32x16 scale;
   std::memcpy(&scale, &exponent, sizeof scale);
   return x < -87.0f ? f32x16{} : p * scale;
+}
+
+// x / (1 + e^-x), from the side on which the exponential cannot overflow.
+inline f32x16 silu(f32x16 x) {
+  const f32x16 t = exp_nonpositive(-max(x, -x));
+  return x * (x < 0.0f ? t : splat(1.0f)) / (1.0f + t);
 }
 
 // tanh(x), within 2 ulp: a polynomial near 0, where the quotient would cancel.

@@ -81,7 +81,10 @@ def main() -> None:
     results = {name: _figures(of_engine) for name, of_engine in samples.items()}
     _print_table(results)
     report = {
-        "machine": {"cores": os.cpu_count(), "cpu": dict(torch.cpu.get_capabilities())["cpu_name"]},
+        "machine": {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu": dict(torch.cpu.get_capabilities())["cpu_name"],
+        },
         "model": folder.name,
         "dtype": "bfloat16",
         "rounds": args.rounds,

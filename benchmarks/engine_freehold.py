@@ -44,7 +44,7 @@ class FreeholdStepper:
 
     def __init__(self, folder: Path, dtype: DtypeName) -> None:
         loaded = load_model(LocalFolder(folder), dtype=dtype)
-        runner = ModelRunner(loaded, NUM_BLOCKS, num_threads=os.cpu_count())
+        runner = ModelRunner(loaded, NUM_BLOCKS, num_threads=len(os.sched_getaffinity(0)))
         self._card = runner.card("bench")
         self._core = EngineCore(
             runner,

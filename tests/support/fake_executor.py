@@ -46,8 +46,8 @@ class FakeExecutor:
         return self._vocab_size
 
     def execute(self, batch: StepBatch) -> torch.Tensor:
-        self.batches.append(batch)
         _check_order(batch)
+        self.batches.append(batch)
         written: set[int] = set()
         for row in batch.rows:
             for position, token_id in enumerate(row.token_ids, start=row.start):
@@ -94,6 +94,9 @@ def greedy_tokens(
 
 
 def _check_order(batch: StepBatch) -> None:
+    if not batch.rows:
+        message = "an empty step is none"
+        raise AssertionError(message)
     kinds = [row.is_prompt for row in batch.rows]
     if kinds != sorted(kinds):
         message = "decode rows come before prompt rows"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from freehold.engine.sequence import Awaited
 from freehold.protocol import CacheMode
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ class ComputingPrefixes:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def is_computing(self, sequence: Sequence, block: int) -> bool:
-        """Another sequence is computing block ``block`` of this one's prompt."""
-        return self._keys(sequence)[block] in self._producers
+    def is_pending(self, waiter: Sequence, awaited: Awaited) -> bool:
+        """The producer that ``waiter`` awaits is still at it."""
+        return self._producers.get(self._keys(waiter)[awaited.block]) is awaited.producer
 
     def claim(self, producer: Sequence) -> None:
         """``producer`` was admitted: it computes the prompt blocks that it did not find."""
@@ -45,21 +46,22 @@ class ComputingPrefixes:
             if self._producers.get(key) is producer:
                 del self._producers[key]
 
-    def awaited_by(self, sequence: Sequence) -> int | None:
+    def awaited_by(self, sequence: Sequence) -> Awaited | None:
         """The last block of its prefix that another one computes, None if there is none.
 
         The last token's block is left out: that token is computed anyway, to have logits.
         """
         if not self._producers or sequence.group.request.cache is CacheMode.OFF:
             return None
-        last: int | None = None
+        awaited: Awaited | None = None
         num_blocks = (sequence.num_tokens - 1) // self._block_size
         for block, key in enumerate(self._keys(sequence)[:num_blocks]):
-            if key in self._producers:
-                last = block
-            elif last is not None:
+            producer = self._producers.get(key)
+            if producer is not None:
+                awaited = Awaited(block, producer)
+            elif awaited is not None:
                 break
-        return last
+        return awaited
 
     @staticmethod
     def _keys(sequence: Sequence) -> Seq[BlockKey]:

@@ -83,7 +83,7 @@ class Scheduler:
         Every row must be answered by ``advance``, or its sequence by ``remove``.
         """
         rows: dict[Sequence, ScheduledRow] = {}
-        was_short = self._schedule_decodes(rows)
+        self._schedule_decodes(rows)
         budget = self._times.prefill_budget(
             len(rows),
             max_step_tokens=self._config.max_step_tokens,
@@ -91,8 +91,7 @@ class Scheduler:
             min_chunk_tokens=self._config.min_chunk_tokens,
         )
         budget = self._schedule_prompts(rows, budget)
-        # Who was preempted a moment ago would only take back the blocks that were short.
-        unplaceable = [] if was_short else self._admit(rows, budget)
+        unplaceable = self._admit(rows, budget)
         decodes_first = sorted(rows.values(), key=attrgetter("is_prompt"))
         return Schedule(decodes_first, unplaceable)
 
@@ -109,19 +108,16 @@ class Scheduler:
         self._kv.publish(sequence.table, sequence.token_ids, end)
         self._computing.settle(sequence, row.start, end)
 
-    def _schedule_decodes(self, rows: dict[Sequence, ScheduledRow]) -> bool:
-        """One token of every decoding sequence; True if any had to be preempted for that."""
-        was_short = False
+    def _schedule_decodes(self, rows: dict[Sequence, ScheduledRow]) -> None:
+        """One token of every decoding sequence, whoever has to give way for that."""
         for sequence in tuple(self._running):
             while sequence.is_running and sequence.is_decoding:
                 if self._kv.allocate(sequence.table, sequence.num_tokens):
                     rows[sequence] = next_row(sequence, 1)
                     break
-                was_short = True
                 victim = self._policy.victim(self._running, sequence, self._debtors(sequence))
                 rows.pop(victim, None)
                 self._preempt(victim)
-        return was_short
 
     def _schedule_prompts(self, rows: dict[Sequence, ScheduledRow], budget: int) -> int:
         """The next chunk of running prompts, oldest first; returns what is left of the budget."""
@@ -154,13 +150,12 @@ class Scheduler:
             return False  # it forks
         if any(not sibling.is_finished for sibling in siblings[: sequence.index]):
             return True
-        if sequence.awaited_block is not None:
-            if self._computing.is_computing(sequence, sequence.awaited_block):
-                return True
-            sequence.awaited_block = None
+        if sequence.awaited is not None and self._computing.is_pending(sequence, sequence.awaited):
+            return True
+        sequence.awaited = None
         if sequence.num_prefix_waits < self._config.max_prefix_waits:
-            sequence.awaited_block = self._computing.awaited_by(sequence)
-        if sequence.awaited_block is None:
+            sequence.awaited = self._computing.awaited_by(sequence)
+        if sequence.awaited is None:
             return False
         sequence.num_prefix_waits += 1
         return True
@@ -218,5 +213,5 @@ class Scheduler:
         self._running.remove(sequence)
 
     def _expected_hit(self, sequence: Sequence) -> int:
-        awaited = sequence.awaited_block
-        return 0 if awaited is None else (awaited + 1) * self._config.block_size
+        awaited = sequence.awaited
+        return 0 if awaited is None else (awaited.block + 1) * self._config.block_size

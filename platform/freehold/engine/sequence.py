@@ -32,8 +32,8 @@ class Sequence:
     num_computed: int = 0
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
-    awaited_block: int | None = None
-    """The last block of its prefix that another sequence is computing; it waits for that."""
+    awaited: Awaited | None = None
+    """What it waits for before it starts, if another sequence is computing its prefix."""
     num_prefix_waits: int = 0
 
     @property
@@ -75,6 +75,14 @@ class Sequence:
     def is_decoding(self) -> bool:
         """Only the token sampled last is left to compute."""
         return self.num_computed >= self.num_prompt and self.num_uncomputed == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """Block ``block`` is the last one of a waiter's prefix that ``producer`` is computing."""
+
+    block: int
+    producer: Sequence
 
 
 @dataclass(slots=True, eq=False)

@@ -71,6 +71,9 @@ def test_a_repeated_prompt_is_found_and_another_tenants_is_not() -> None:
     assert first.deltas[-1].usage.cached == 0
     assert again.deltas[-1].usage.cached == (len(PROMPT) - 1) // 4 * 4
     assert other.deltas[-1].usage.cached == 0
+    counters = harness.core.counters
+    assert counters.prompt_tokens == 3 * len(PROMPT)
+    assert counters.cached_tokens == again.deltas[-1].usage.cached
     assert first.token_ids() == again.token_ids() == other.token_ids() == expected(PROMPT)
 
 
@@ -306,6 +309,14 @@ def test_failures_in_a_row_kill_the_engine() -> None:
         harness.add(make_request(PROMPT))
 
 
+def test_failures_with_successes_between_do_not_add_up() -> None:
+    harness = CoreHarness(make_config(max_consecutive_failures=2), fails=lambda step: step % 9 == 0)
+    for _ in range(5):
+        harness.answer(make_request(PROMPT))
+    assert len(harness.executor.batches) > 2 * 9
+    assert harness.core.dead is None
+
+
 def test_a_full_queue_refuses() -> None:
     harness = CoreHarness(make_config(max_waiting=3))
     harness.add(make_request(PROMPT, n=2))
@@ -337,6 +348,7 @@ def test_a_policy_that_shrinks_below_a_queued_request_ends_it() -> None:
     harness.run()
     assert answer.ended is not None
     assert isinstance(answer.ended.error, CapacityExceeded)
+    assert harness.executor.batches == []
     assert_idle(harness)
 
 

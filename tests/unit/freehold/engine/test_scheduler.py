@@ -106,7 +106,7 @@ def test_the_youngest_is_preempted_and_comes_back() -> None:
 
 def test_what_a_victim_was_to_compute_is_dropped_from_the_step() -> None:
     desk = Desk(OldestGivesWay(), num_blocks=5)
-    old, young = desk.add("aaaaaa").sequences[0], desk.add("bbbbbbb").sequences[0]
+    old, young = desk.add("aaaaaaa").sequences[0], desk.add("bbbbbb").sequences[0]
     desk.step()
     while not desk.counters.num_preemptions:
         schedule = desk.step()
@@ -165,6 +165,18 @@ def test_awaited_tokens_are_not_counted_twice() -> None:
     desk.step()
     # The first has 14 left; the others wait for its five full blocks and compute two each.
     assert desk.scheduler.queued_prefill_tokens == 14 + 2 + 2
+
+
+def test_nobody_waits_more_often_than_allowed() -> None:
+    desk = Desk(max_step_tokens=8, max_prefix_waits=1)
+    producer, second, third = (desk.add("a" * 22).sequences[0] for _ in range(3))
+    desk.step()
+    assert second.awaited is not None
+    assert third.awaited is not None
+    desk.scheduler.remove(producer)
+    desk.step()
+    assert second.is_running
+    assert third.awaited is None, "it has waited once, now it takes its turn"
 
 
 def test_removing_is_idempotent_in_any_state() -> None:

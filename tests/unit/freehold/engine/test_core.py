@@ -229,6 +229,30 @@ def test_a_stop_string_cuts_the_text(include: bool) -> None:
     assert len(answer.token_ids()) == at + len(stop)
 
 
+def test_stop_strings_count_from_the_minimum_length() -> None:
+    bias = {ids_of("a")[0]: 100.0}
+    answer = CoreHarness().answer(
+        make_request(PROMPT, logit_bias=bias, max_tokens=20, min_tokens=5, stop=("aa",))
+    )
+    # Four tokens come before the minimum, the fifth and sixth make the stop string.
+    assert (answer.text(), len(answer.token_ids())) == ("aaaa", 6)
+
+
+def test_text_held_back_for_a_stop_string_is_shown_at_the_end() -> None:
+    bias = {ids_of("a")[0]: 100.0}
+    answer = CoreHarness().answer(
+        make_request(PROMPT, logit_bias=bias, max_tokens=3, stop=("aaaaaa",))
+    )
+    assert [delta.text for delta in answer.deltas] == ["", "", "aaa"]
+    assert answer.deltas[-1].finish_reason is FinishReason.LENGTH
+
+
+def test_a_character_cut_off_at_the_end_is_replaced() -> None:
+    bias = {ids_of("é")[0]: 100.0}
+    answer = CoreHarness().answer(make_request(PROMPT, logit_bias=bias, max_tokens=1))
+    assert answer.text() == "\ufffd"
+
+
 def test_the_context_length_ends_a_choice() -> None:
     harness = CoreHarness(max_model_len=len(PROMPT) + 3)
     answer = harness.answer(make_request(PROMPT, max_tokens=50, ignore_eos=True))

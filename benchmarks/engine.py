@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from benchmarks.engine_workload import BATCHES, CASES, PROMPT_TOKENS, order_line
+from benchmarks.engine_workload import BATCHES, CASES, CLOCKS, PROMPT_TOKENS, order_line
 from deployments.demo_model import ensure_demo_model
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Worker:
         self._orders, self._answers = self._process.stdin, self._process.stdout
         self._read()
 
-    def measure(self, case: Case, seed: int) -> float:
-        self._orders.write(order_line(case, seed))
+    def measure(self, case: Case, seed: int, clock: str) -> float:
+        self._orders.write(order_line(case, seed, clock))
         self._orders.flush()
         return float(self._read())
 
@@ -71,7 +71,7 @@ def main() -> None:
     for number in range(args.rounds + 1):
         for case in CASES:
             for worker in workers:
-                value = worker.measure(case, number)
+                value = worker.measure(case, number, args.clock)
                 if number:
                     samples[worker.name][case.name].append(value)
         _progress(f"round {number} of {args.rounds} done" if number else "warm-up done")
@@ -88,6 +88,7 @@ def main() -> None:
         "model": folder.name,
         "dtype": "bfloat16",
         "rounds": args.rounds,
+        "clock": args.clock,
         "results": results,
         "samples": samples,
     }
@@ -104,6 +105,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="medians are taken over so many")
     parser.add_argument("--vllm-python", type=Path, help="the interpreter of vLLM's environment")
     parser.add_argument("--vllm-eager", action="store_true", help="vLLM without compilation")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: see the workload")
     parser.add_argument("--json", type=Path, help="write the results there too")
     return parser.parse_args()
 

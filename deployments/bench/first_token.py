@@ -51,7 +51,7 @@ def connect(base_url: str) -> http.client.HTTPConnection:
 
 
 class StreamClient:
-    """One connection, kept open until ``close``. The clock stops at the first chunk that carries text."""
+    """One connection, open until ``close``. The clock stops at the first chunk with text."""
 
     def __init__(
         self,

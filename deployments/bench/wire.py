@@ -1,4 +1,4 @@
-"""What a benchmark sends, and the parts of OpenAI's answers that it reads; the rest is passed over."""
+"""What a benchmark sends, and the parts of OpenAI's answers that it reads."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ __attribute__((noinline)) float online_softmax(const Problem& p, float* scores, 
     store(scores + v * LANES, weight);
     sum += weight;
   }
-  const float decay = exp_nonpositive(splat(peak - new_peak))[0];
+  // Most tiles leave the peak where it is.
+  const float decay = new_peak == peak ? 1.0f : exp_nonpositive(splat(peak - new_peak))[0];
   total = total * decay + reduce_add(sum);
   peak = new_peak;
   return decay;

@@ -123,24 +123,38 @@ inline float reduce_add(f32x16 v) {
 #endif
 }
 
-// e^x for x <= 0, within 2 ulp; exactly 1 at 0 and exactly 0 below -87 (where it would be denormal).
-inline f32x16 exp_nonpositive(f32x16 x) {
-  const f32x16 clamped = max(x, splat(-87.0f));
-  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
-  const f32x16 shifter = splat(12582912.0f);
-  const f32x16 n = (clamped * 1.44269504088896341f + shifter) - shifter;
-  const f32x16 r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+// e^r for |r| <= ln(2) / 2; exactly 1 at 0.
+inline f32x16 exp_reduced(f32x16 r) {
   f32x16 p = splat(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  return p * (r * r) + r + 1.0f;
+}
+
+// e^x for x <= 0, within 2 ulp: exactly 1 at 0, and 0 at minus infinity.
+inline f32x16 exp_nonpositive(f32x16 x) {
+#if defined(__AVX512F__)
+  // e^-104 is below half of the smallest number, so it becomes 0.
+  const f32x16 clamped = max(x, splat(-104.0f));
+  const f32x16 n = reinterpret_cast<f32x16>(
+      _mm512_roundscale_ps(reinterpret_cast<__m512>(clamped * 1.44269504088896341f), 8));
+  const f32x16 r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+  return reinterpret_cast<f32x16>(_mm512_scalef_ps(reinterpret_cast<__m512>(exp_reduced(r)),
+                                                   reinterpret_cast<__m512>(n)));
+#else
+  const f32x16 clamped = max(x, splat(-87.0f));
+  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+  const f32x16 shifter = splat(12582912.0f);
+  const f32x16 n = (clamped * 1.44269504088896341f + shifter) - shifter;
+  const f32x16 r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
   const i32x16 exponent = (__builtin_convertvector(n, i32x16) + 127) << 23;
   f32x16 scale;
   std::memcpy(&scale, &exponent, sizeof scale);
-  return x < -87.0f ? f32x16{} : p * scale;
+  return x < -87.0f ? f32x16{} : exp_reduced(r) * scale;
+#endif
 }
 
 // x / (1 + e^-x), from the side on which the exponential cannot overflow.

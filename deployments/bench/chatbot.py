@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deployments.bench.client import Reply, Service
-    from deployments.bench.report import Progress
+    from deployments.bench.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

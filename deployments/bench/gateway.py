@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from deployments.bench.client import Service
     from deployments.bench.first_token import FirstToken, FirstTokens
-    from deployments.bench.report import Progress
+    from deployments.bench.progress import Progress
 
 ENGINE, TOTAL = "engine", "total"
 """Of the header: the engine's part, and all of the gateway's; the others are its stages."""

@@ -1,4 +1,4 @@
-"""How a benchmark is seen: progress while it runs, a table at its end, JSON for programs.
+"""How a benchmark's results are seen: a table for people, JSON for programs.
 
 Decides presentation only; figures come from the results, whose fields are the JSON's keys.
 """
@@ -11,44 +11,16 @@ import platform
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
     from deployments.bench.chatbot import ChatbotPlan, ChatbotResult
     from deployments.bench.gateway import GatewayPlan, GatewayResult
     from deployments.bench.rounds import RoundsPlan, RoundsResult
-
-
-class Progress(Protocol):
-    """What a benchmark tells while it runs."""
-
-    def phase(self, name: str, total: int) -> None:
-        """The next ``total`` steps are of this phase."""
-        ...
-
-    def advance(self) -> None: ...
-
-
-class BarProgress:
-    """One bar a phase, on rich's display."""
-
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
-        self._task: TaskID | None = None
-
-    def phase(self, name: str, total: int) -> None:
-        self._task = self._bar.add_task(name, total=total)
-
-    def advance(self) -> None:
-        if self._task is not None:
-            self._bar.advance(self._task)
 
 
 def chatbot_table(result: ChatbotResult) -> Table:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deployments.bench.client import Reply, Service
-    from deployments.bench.report import Progress
+    from deployments.bench.progress import Progress
 
 TOKEN_IDS = range(100, 250)
 ANSWER_TOKEN_ID = 99

@@ -24,12 +24,14 @@ from deployments.bench.chatbot import ChatbotPlan, run_chatbot
 from deployments.bench.client import Service
 from deployments.bench.first_token import StreamClient
 from deployments.bench.gateway import GatewayPlan, run_gateway
+from deployments.bench.progress import BarProgress
 from deployments.bench.rounds import RoundsPlan, run_rounds
 from deployments.bench.target import from_demo, from_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from deployments.bench.progress import Progress
     from deployments.bench.target import Target
 
 app = typer.Typer(help="Measure a running service.", no_args_is_help=True)
@@ -134,14 +136,14 @@ def _target(base_url: str | None, api_key_env: str, model: str | None, demo_file
 
 def _measure(
     target: Target,
-    run: Callable[[Service, _Plan, random.Random, report.Progress], Awaitable[_Result]],
+    run: Callable[[Service, _Plan, random.Random, Progress], Awaitable[_Result]],
     plan: _Plan,
     *,
     connections: int,
 ) -> tuple[str, _Result]:
     """Run a benchmark with its progress shown on stderr; returns the model's name and figures."""
 
-    async def measure(progress: report.Progress) -> tuple[str, _Result]:
+    async def measure(progress: Progress) -> tuple[str, _Result]:
         async with await Service.open(
             target, connections=connections, clock=time.perf_counter
         ) as service:
@@ -150,4 +152,4 @@ def _measure(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        return asyncio.run(measure(report.BarProgress(bar)))
+        return asyncio.run(measure(BarProgress(bar)))

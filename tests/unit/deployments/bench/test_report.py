@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
-from rich.progress import Progress as Bar
 
 from deployments.bench import report
 from deployments.bench.chatbot import ChatbotPlan, ChatbotResult, ModeFigures
@@ -75,17 +74,3 @@ def test_the_json_has_the_headline_on_top_and_how_it_was_measured(tmp_path: Path
     assert figures["reuse"]["latency"]["count"] == 2
     assert figures["plan"]["concurrency"] == 32
     assert figures["model"] == "smollm2"
-
-
-def test_progress_shows_one_bar_a_phase() -> None:
-    bar = Bar(console=Console(file=StringIO()))
-    progress = report.BarProgress(bar)
-    progress.advance()  # before any phase: nothing to move
-    for name, total in (("warm-up", 2), ("round 1", 3)):
-        progress.phase(name, total)
-        progress.advance()
-
-    assert [(task.description, task.total, task.completed) for task in bar.tasks] == [
-        ("warm-up", 2, 1),
-        ("round 1", 3, 1),
-    ]

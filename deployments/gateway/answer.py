@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 import structlog
 from starlette.responses import Response
 
+from deployments.gateway.answer_headers import answer_headers
 from deployments.gateway.disconnect import ClientGone, DisconnectWatch
 from deployments.gateway.errors import to_wire
 from deployments.gateway.meter import UsageMeter, ended_early
 from deployments.gateway.refusals import QuotaExceeded
-from deployments.gateway.responses import JSON, NO_STORE
+from deployments.gateway.responses import JSON
 from deployments.gateway.streams import prompt_streams
 from deployments.gateway.time_limit import time_limit
 from deployments.gateway.translate import in_wire_terms
 from deployments.gateway.wire import error_event
 from freehold.errors import InvalidRequest
-from tenancy.admission import Admitted, Outcome
-from tenancy.principal import Scope as KeyScope
+from tenancy.admission import Admitted
+from tenancy.usage import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +138,9 @@ class Answer(Response):
             self._meter.take(*item)
             events = self._wire.events(*item)
             if not self._is_started:
-                headers = self._answer_headers(EVENT_STREAM, streams.route)
+                headers = answer_headers(
+                    EVENT_STREAM, self._context, self._principal, streams.route
+                )
                 await _send_start(send, {**headers, "x-accel-buffering": "no"})
                 self._is_started = True
             if events:
@@ -159,7 +162,7 @@ class Answer(Response):
         self._meter.check_complete()
         body = self._wire.whole(self._meter.usage)
         watch.stand_down()
-        headers = self._answer_headers(JSON, streams.route)
+        headers = answer_headers(JSON, self._context, self._principal, streams.route)
         await _send_start(send, {**headers, "content-length": str(len(body))})
         self._is_started = True
         await send({"type": "http.response.body", "body": body, "more_body": False})
@@ -182,16 +185,6 @@ class Answer(Response):
                 tenant_id=self._principal.tenant_id,
                 exception=type(error).__qualname__,
             )
-
-    def _answer_headers(self, content_type: str, route: RouteInfo | None) -> dict[str, str]:
-        headers = {
-            **NO_STORE,
-            "content-type": content_type,
-            "server-timing": self._context.timer.header(),
-        }
-        if route is not None and KeyScope.ADMIN in self._principal.scopes:
-            headers["x-freehold-route"] = _route_header(route)
-        return headers
 
     def _note_first(self, delta: Delta, route: RouteInfo | None) -> None:
         """Split the wait for the first delta: the choice of a replica, what the engine took
@@ -218,14 +211,6 @@ class Answer(Response):
             cached_tokens=usage.cached,
             output_tokens=usage.output,
         )
-
-
-def _route_header(route: RouteInfo) -> str:
-    predicted_ms = route.predicted_ttft_s * 1000
-    return (
-        f"replica={route.replica_id}; hit_tokens={route.hit_tokens}; "
-        f"predicted_ms={predicted_ms:.1f}; reason={route.reason}"
-    )
 
 
 async def _send_start(send: Send, headers: Mapping[str, str]) -> None:

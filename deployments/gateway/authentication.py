@@ -5,8 +5,8 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from deployments.gateway.context import RequestContext, context_of
-from deployments.gateway.headers import presented_key
 from deployments.gateway.refusals import NotAuthenticated, ScopeMissing
+from deployments.gateway.request_headers import presented_key
 from deployments.gateway.services import GatewayServices
 from tenancy.authentication import Authenticated
 from tenancy.principal import Principal, Scope

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from deployments.gateway.context import RequestContext, attach_context
 from deployments.gateway.disconnect import ClientGone
 from deployments.gateway.errors import INTERNAL, to_wire
-from deployments.gateway.headers import (
+from deployments.gateway.request_headers import (
     CLIENT_REQUEST_ID,
     REQUEST_ID,
     adopted_request_id,

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from deployments.gateway.headers import (
+from deployments.gateway.refusals import NotAuthenticated
+from deployments.gateway.request_headers import (
     adopted_request_id,
     client_request_id,
     presented_key,
     refuse_control_headers,
 )
-from deployments.gateway.refusals import NotAuthenticated
 from freehold.errors import InvalidRequest
 from tenancy.authentication import AuthFailure
 

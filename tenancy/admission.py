@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tenancy.usage import Outcome, UsageRecord, UsageSink
+from tenancy.usage import UsageRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
     from freehold.protocol import RequestId, Usage
     from tenancy.ids import TenantId
     from tenancy.principal import Principal
-
-__all__ = [
-    "Admission",
-    "Admitted",
-    "Demand",
-    "Lease",
-    "OpenAdmission",
-    "Outcome",
-    "Rejected",
-    "UsageSink",
-]
+    from tenancy.usage import Outcome, UsageSink
 
 
 @dataclass(frozen=True, slots=True)

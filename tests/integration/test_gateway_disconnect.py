@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from freehold.protocol import DEVICE, Delta, Usage
-from tenancy.admission import Outcome
+from tenancy.usage import Outcome
 from tests.support.eventually import eventually
 from tests.support.gateway import MODEL, GatewayWorld, chat_scope, listening, says
 from tests.support.local_fleet import LocalFleet

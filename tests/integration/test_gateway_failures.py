@@ -13,7 +13,8 @@ from deployments.gateway.ports import ReplicaLost
 from deployments.gateway.services import GatewayLimits
 from freehold.errors import CapacityExceeded, EngineDead, InvalidRequest, StepFailed
 from freehold.protocol import FinishReason
-from tenancy.admission import Outcome, Rejected
+from tenancy.admission import Rejected
+from tenancy.usage import Outcome
 from tests.support.gateway import MODEL, GatewayWorld, says
 
 if TYPE_CHECKING:

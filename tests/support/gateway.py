@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
     from deployments.gateway.ports import Fleet, RouteHint
     from freehold.protocol import GenerateRequest, RequestId
-    from tenancy.admission import Lease, Outcome
+    from tenancy.admission import Lease
     from tenancy.principal import Principal
+    from tenancy.usage import Outcome
 
 MODEL = "tiny"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deployments.serving import family
+from deployments.serving import processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def serve_environment(
         "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": str(int(settings.service.max_stream_s) + 60),
     }
     return haproxy | {
-        family.MARK: str(run_dir),
+        processes.MARK: str(run_dir),
         "RAY_SERVE_ENABLE_HA_PROXY": _flag(settings.ray.haproxy),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": _flag(settings.ray.throughput_optimized),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.fallback),

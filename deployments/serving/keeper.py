@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deployments.serving import family
+from deployments.serving import processes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,7 +27,7 @@ PATIENCE_S = 3.0
 @contextlib.contextmanager
 def kept(run_dir: Path) -> Generator[None]:
     """Keep watch while the body runs. To be entered before the mark is in the environment."""
-    environment = {name: value for name, value in os.environ.items() if name != family.MARK}
+    environment = {name: value for name, value in os.environ.items() if name != processes.MARK}
     command = [sys.executable, "-m", "deployments.serving.keeper", str(run_dir)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment):  # noqa: S603  # our own module
         yield
@@ -38,7 +38,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends them to the whole group
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    family.end(run_dir, PATIENCE_S)
+    processes.end(run_dir, PATIENCE_S)
     shutil.rmtree(run_dir, ignore_errors=True)
 
 

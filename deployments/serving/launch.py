@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import httpx
 import psutil
 
-from deployments.serving import cluster, family, ports, preflight, sizing
+from deployments.serving import cluster, ports, preflight, processes, sizing
 from deployments.serving.environment import MAX_RUN_DIR_CHARS, ProxyPorts, serve_environment
 from deployments.serving.keeper import kept
 from deployments.serving.listeners import open_listeners
@@ -177,7 +177,7 @@ def _cluster(
         for number in STOP_SIGNALS:  # a third Ctrl-C must not leave half a cluster behind
             signal.signal(number, signal.SIG_IGN)
         cluster.kill()
-        family.end(run_dir, LEFTOVER_S)
+        processes.end(run_dir, LEFTOVER_S)
 
 
 def _start(settings: Settings, counts: _ReplicaCounts, progress: Progress) -> Running:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from deployments.serving import family
+from deployments.serving import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -42,11 +42,11 @@ def start() -> Generator[Callable[..., subprocess.Popen[bytes]]]:
 def test_the_marked_are_members_whoever_their_parent_is(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    marked = start(SLEEP, {family.MARK: str(tmp_path)})
+    marked = start(SLEEP, {processes.MARK: str(tmp_path)})
     start(SLEEP)
-    start(SLEEP, {family.MARK: str(tmp_path / "another")})
+    start(SLEEP, {processes.MARK: str(tmp_path / "another")})
 
-    assert [process.pid for process in family.members(tmp_path)] == [marked.pid]
+    assert [process.pid for process in processes.members(tmp_path)] == [marked.pid]
 
 
 def test_a_reader_of_its_logs_is_no_member(
@@ -57,17 +57,17 @@ def test_a_reader_of_its_logs_is_no_member(
     assert reader.stdout is not None
     assert reader.stdout.readline() == b"open\n"
 
-    assert not family.members(tmp_path)
+    assert not processes.members(tmp_path)
 
 
 def test_the_end_spares_nobody_who_belongs_and_nobody_else(
     start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    marked = start(stubborn + SLEEP, {family.MARK: str(tmp_path)})
+    marked = start(stubborn + SLEEP, {processes.MARK: str(tmp_path)})
     other = start(SLEEP)
 
-    family.end(tmp_path, patience_s=0)
+    processes.end(tmp_path, patience_s=0)
 
     assert marked.wait(timeout=60) < 0
     assert other.poll() is None
@@ -81,10 +81,10 @@ def test_the_keeper_ends_what_a_killed_driver_leaves(
     driver = start(
         "import os, subprocess, sys, time\n"
         "from pathlib import Path\n"
-        "from deployments.serving import family\n"
+        "from deployments.serving import processes\n"
         "from deployments.serving.keeper import kept\n"
         f"with kept(Path({str(run_dir)!r})):\n"
-        f"    os.environ[family.MARK] = {str(run_dir)!r}\n"
+        f"    os.environ[processes.MARK] = {str(run_dir)!r}\n"
         f"    subprocess.Popen([sys.executable, '-c', {SLEEP!r}])\n"
         "    print('started', flush=True)\n"
         "    time.sleep(600)\n"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import httpx
 import psutil
 
-from deployments.serving import cluster, ports, preflight, processes, sizing
+from deployments.serving import cluster, preflight, processes, sizing, tcp_ports
 from deployments.serving.environment import MAX_RUN_DIR_CHARS, ProxyPorts, serve_environment
 from deployments.serving.keeper import kept
 from deployments.serving.listeners import open_listeners
@@ -68,7 +68,7 @@ def run_service(settings: Settings, progress: Progress, announce: Announce) -> N
     state = StateFolder(settings.service.state_dir)
     state.create()
     with state.locked(), _signals_restored(), _run_dir() as run_dir:
-        ports.require_free(settings.service.host, settings.service.port)
+        tcp_ports.require_free(settings.service.host, settings.service.port)
         preflight.check(settings)
         settings = _master_key_as_file(settings, run_dir)
         state.forget_last_run()
@@ -107,7 +107,7 @@ def _master_key_as_file(settings: Settings, run_dir: Path) -> Settings:
 
 
 def _environment(settings: Settings, state: StateFolder, run_dir: Path) -> dict[str, str]:
-    stats, metrics, fallback = ports.free_ports(3)
+    stats, metrics, fallback = tcp_ports.free_ports(3)
     proxy = ProxyPorts(stats=stats, metrics=metrics, fallback=fallback)
     return dict(
         serve_environment(

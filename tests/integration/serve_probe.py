@@ -21,9 +21,9 @@ from cache_router.policy import Reason
 from deployments.gateway.ports import ReplicaLost, RouteHint
 from deployments.serving.engine_group import FleetLimits
 from deployments.serving.fleet import ServeFleet
-from deployments.serving.ports import LOOPBACK, free_ports
 from deployments.serving.ray_types import PIN, ServeEngineClient
 from deployments.serving.routing_state import state_of
+from deployments.serving.tcp_ports import LOOPBACK, free_ports
 from freehold.errors import FreeholdError
 from tests.support.engine_values import MODEL, Act, keys, make_request
 from tests.support.eventually import eventually

@@ -23,8 +23,8 @@ import httpx
 import psutil
 from pydantic import TypeAdapter
 
-from deployments.serving.ports import free_ports
 from deployments.serving.status import ModelStatus
+from deployments.serving.tcp_ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from deployments.serving.ports import LOOPBACK, BadAddress, PortTaken, free_ports, require_free
+from deployments.serving.tcp_ports import LOOPBACK, BadAddress, PortTaken, free_ports, require_free
 
 
 def test_free_ports_differ_and_can_be_had() -> None:

@@ -56,7 +56,7 @@ def chat_max_tokens(request: ChatRequest) -> tuple[str, int | None]:
 def fit_output(
     prompt_tokens: int, wanted: tuple[str, int | None], default: int | None, card: ModelCard
 ) -> int:
-    """How many tokens a choice may have. ``default`` None: all that context and pool leave.
+    """How many tokens a choice may have. ``default`` None: all that the context leaves.
 
     Raises:
         ContextLengthExceeded: with the prompt, more than the model's context. (The prompt alone
@@ -65,10 +65,7 @@ def fit_output(
     field, wanted_tokens = wanted
     room = card.max_model_len - prompt_tokens
     if wanted_tokens is None:
-        # A pool may be smaller than the context. What a client asked for is the engine's to
-        # refuse, but nobody asked for the default.
-        fits = max(1, min(room, card.num_blocks * card.block_size - prompt_tokens))
-        return fits if default is None else min(fits, default)
+        return room if default is None else min(room, default)
     if wanted_tokens > room:
         raise ContextLengthExceeded(
             field,

@@ -203,7 +203,7 @@ class ModelCard:
     block_size: int
     num_blocks: int
     max_model_len: int
-    """Prompt plus output, in tokens: the model's own limit, or the setting's if smaller."""
+    """Prompt plus output, in tokens: the smallest of the model's, the setting's and the pool's."""
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     attention_backend: str

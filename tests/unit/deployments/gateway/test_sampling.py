@@ -116,13 +116,6 @@ def test_output_fills_the_context_at_most(
     assert fit_output(prompt, ("max_tokens", wanted), default, CARD) == expected
 
 
-def test_the_default_fits_the_pool_too() -> None:
-    small_pool = make_card(max_model_len=1000, num_blocks=10, block_size=16)
-
-    assert fit_output(100, ("max_tokens", None), None, small_pool) == 60
-    assert fit_output(100, ("max_tokens", 500), None, small_pool) == 500, "the engine says no"
-
-
 def test_prompt_and_output_must_fit_the_context() -> None:
     with pytest.raises(ContextLengthExceeded, match="context is 100 tokens") as caught:
         fit_output(40, ("max_completion_tokens", 61), None, CARD)

@@ -55,7 +55,6 @@ class Sequence:
     tokens: list[int]
     table: BlockTable
     num_computed: int
-    was_cleared: bool = False
 
     def content(self, position: int) -> Content:
         salts = tuple(d.salt.reveal() for start, d in self.domains if start <= position)
@@ -228,23 +227,14 @@ class KVPoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.num_calm >= 16)
     @rule()
-    def clear(self) -> None:
-        self.num_calm = 0
-        self.cache.clear()
-        assert not list(self.cache.pool.findable)
-        assert self.cache.num_cached == 0
-        for sequence in self.sequences:
-            sequence.was_cleared = True
-
-    @precondition(lambda self: self.num_calm >= 16)
-    @rule()
     def restart(self) -> None:
         """A new process on the same memory: nothing in it is findable."""
         self.num_calm = 0
         for sequence in self.sequences:
             self.cache.free(sequence.table)
         self.sequences.clear()
-        self.cache.clear()
+        for block in tuple(self.cache.pool.findable):
+            self.cache.pool.unpublish(block)
         assert self.cache.num_free == NUM_BLOCKS
 
     @rule()
@@ -379,7 +369,7 @@ class KVPoolMachine(RuleBasedStateMachine):
         assert {block.key for block in pool.findable} == old | expected
 
     def may_insert(self, sequence: Sequence, index: int) -> bool:
-        if sequence.request.cache is not CacheMode.ON or sequence.was_cleared:
+        if sequence.request.cache is not CacheMode.ON:
             return False
         chain: list[tuple[AccountId, EpochId]] = []
         for region in sequence.request.regions:

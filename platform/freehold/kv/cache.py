@@ -36,7 +36,6 @@ class KVCache:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks, block_size)
         self.accounts = Accounts()
-        self._generation = 0
 
     def open(self, request: GenerateRequest) -> BlockTable:
         """An empty table with the request's keys, owners and cache mode; learns its policies.
@@ -52,7 +51,6 @@ class KVCache:
             regions=tuple(regions),
             tail=self._holder(request.tail.account_id, request.tail.epoch_id),
             mode=request.cache,
-            generation=self._generation,
         )
         return BlockTable(origin, list(request.block_keys))
 
@@ -124,7 +122,7 @@ class KVCache:
         if num_computed > min(len(token_ids), len(table.block_ids) * self.block_size):
             message = f"{num_computed} computed tokens exceed the table or the sequence"
             raise ValueError(message)
-        if table.origin.mode is not CacheMode.ON or table.origin.generation != self._generation:
+        if table.origin.mode is not CacheMode.ON:
             return
         for index in range(table.num_settled, num_computed // self.block_size):
             if table.origin.is_purged(index):
@@ -191,14 +189,6 @@ class KVCache:
         doomed = [b for b in blocks if b.holder and b.holder.epoch_id != keep_epoch_id]
         return sum([self.pool.unpublish(block) for block in doomed])
 
-    def clear(self) -> int:
-        """Unpublish everything (changed weights, say); returns how many became free now.
-
-        Open tables keep their blocks and insert nothing any more.
-        """
-        self._generation += 1
-        return self.pool.clear()
-
     def set_policy(self, account_id: AccountId, policy: AccountPolicy) -> None:
         """Adopt the policy if its version is newer than the known one.
 
@@ -247,8 +237,8 @@ class KVCache:
         """Block events since the last call, in order: ``BlockStored``, ``BlockRemoved``.
 
         Every path that makes a block findable or not findable emits one (the router's index is
-        built from them once the event channel exists). ``AllBlocksCleared`` says that what follows
-        starts from nothing.
+        built from them once the event channel exists). After too many in between,
+        ``AllBlocksCleared`` comes first, and then all that is findable.
         """
         return self.pool.drain_events()
 

@@ -44,7 +44,8 @@ class AllBlocksCleared:
     """Nothing is findable; what follows starts from nothing."""
 
 
-KVEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+BlockEvent: TypeAlias = BlockStored | BlockRemoved
+KVEvent: TypeAlias = BlockEvent | AllBlocksCleared
 
 
 class EventLog:
@@ -58,13 +59,10 @@ class EventLog:
     def __init__(self, max_events: int, snapshot: Callable[[], Iterable[BlockStored]]) -> None:
         self._max_events = max_events
         self._snapshot = snapshot
-        self._events: list[KVEvent] = []
+        self._events: list[BlockEvent] = []
         self._overflowed = False
 
-    def append(self, event: KVEvent) -> None:
-        if isinstance(event, AllBlocksCleared):
-            self._events.clear()
-            self._overflowed = False
+    def append(self, event: BlockEvent) -> None:
         if self._overflowed:
             return
         self._events.append(event)
@@ -81,8 +79,8 @@ class EventLog:
         return _merge(events)
 
 
-def _merge(events: Iterable[KVEvent]) -> Sequence[KVEvent]:
-    runs: list[list[KVEvent]] = []
+def _merge(events: Iterable[BlockEvent]) -> Sequence[BlockEvent]:
+    runs: list[list[BlockEvent]] = []
     for event in events:
         if runs and _continues(runs[-1][-1], event):
             runs[-1].append(event)
@@ -91,7 +89,7 @@ def _merge(events: Iterable[KVEvent]) -> Sequence[KVEvent]:
     return [_join(run) for run in runs]
 
 
-def _continues(previous: KVEvent, event: KVEvent) -> bool:
+def _continues(previous: BlockEvent, event: BlockEvent) -> bool:
     match previous, event:
         case BlockStored(), BlockStored():
             same_account = previous.account_id == event.account_id
@@ -102,9 +100,8 @@ def _continues(previous: KVEvent, event: KVEvent) -> bool:
             return False
 
 
-def _join(run: Sequence[KVEvent]) -> KVEvent:
-    first = run[0]
-    if len(run) == 1 or isinstance(first, AllBlocksCleared):
-        return first
-    hashes = (e.block_hashes for e in run if not isinstance(e, AllBlocksCleared))
-    return replace(first, block_hashes=tuple(chain.from_iterable(hashes)))
+def _join(run: Sequence[BlockEvent]) -> BlockEvent:
+    if len(run) == 1:
+        return run[0]
+    hashes = chain.from_iterable(event.block_hashes for event in run)
+    return replace(run[0], block_hashes=tuple(hashes))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventLog
+from freehold.kv.events import BlockRemoved, BlockStored, EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,12 +144,6 @@ class BlockPool:
         """Free the account's least recently used leaf; False when it has nothing cached."""
         block_id = account.order.peek()
         return block_id is not None and self.unpublish(self.blocks[block_id])
-
-    def clear(self) -> int:
-        """Unpublish everything; returns how many became free."""
-        num_freed = sum([self.unpublish(block) for block in tuple(self.findable)])
-        self._events.append(AllBlocksCleared())
-        return num_freed
 
     def drain_events(self) -> Sequence[KVEvent]:
         return self._events.drain()

@@ -29,8 +29,6 @@ class Origin:
     """(end block, holder), by end block."""
     tail: Holder
     mode: CacheMode
-    generation: int
-    """Of the cache when the request arrived; insertions of an older one are refused."""
 
     def owner(self, index: int) -> Holder:
         """Whose key block ``index`` has."""

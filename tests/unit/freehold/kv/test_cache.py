@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from freehold.kv.cache import KVCache, Shortfall
-from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored
+from freehold.kv.events import BlockRemoved, BlockStored
 from freehold.kv.keys import Span
 from freehold.protocol import AccountId, AccountPolicy, AccountUsage, CacheMode, EpochId
 from tests.support.kv import BLOCK_SIZE, fill, make_domain, make_request, prefill
@@ -556,19 +556,6 @@ def test_a_purged_tenant_still_inserts_into_a_public_region(cache: KVCache) -> N
     cache.publish(table, PROMPT, 10)
     cache.free(table)
     assert counts(cache) == (7, 0, 1)
-
-
-def test_clearing_hides_everything_and_stops_open_tables(cache: KVCache) -> None:
-    fill(cache, make_request(blocks(2, seed=1), A))
-    running = prefill(cache, make_request(PROMPT, A))
-    assert cache.clear() == 2
-    assert cache.allocate(running, 12)
-    cache.publish(running, [*PROMPT, 70, 70], 12)
-    cache.free(running)
-    assert counts(cache) == (8, 0, 0)
-    assert cache.drain_events() == [AllBlocksCleared()]
-    fill(cache, make_request(PROMPT, A))
-    assert cached_tokens(cache, PROMPT) == 8
 
 
 # Events

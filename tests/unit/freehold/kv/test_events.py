@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, EventLog, KVEvent
+from freehold.kv.events import AllBlocksCleared, BlockEvent, BlockRemoved, BlockStored, EventLog
 from freehold.protocol import DEVICE, AccountId, BlockKey
 
 A, B = AccountId("tn_a"), AccountId("tn_b")
@@ -31,7 +31,7 @@ def test_a_chain_is_told_as_one_event() -> None:
 
 def test_a_run_ends_at_another_parent_or_account() -> None:
     log = make_log()
-    events: list[KVEvent] = [
+    events: list[BlockEvent] = [
         stored("1"),
         stored("3", "2"),
         stored("4", "3", B),
@@ -52,7 +52,7 @@ def test_removals_of_one_account_are_told_as_one_event_in_order() -> None:
 
 def test_order_between_kinds_is_kept() -> None:
     log = make_log()
-    events: list[KVEvent] = [stored("1"), removed("1"), stored("1")]
+    events: list[BlockEvent] = [stored("1"), removed("1"), stored("1")]
     for event in events:
         log.append(event)
     assert log.drain() == events
@@ -73,15 +73,6 @@ def test_an_overflowing_log_tells_the_whole_state_instead() -> None:
     assert log.drain() == [AllBlocksCleared(), BlockStored((key("7"), key("8")), None, 16, A)]
     log.append(removed("7"))
     assert log.drain() == [removed("7")]
-
-
-def test_clearing_makes_what_came_before_it_irrelevant() -> None:
-    log = make_log(2)
-    for name in ("1", "2", "3"):
-        log.append(stored(name))
-    log.append(AllBlocksCleared())
-    log.append(stored("4"))
-    assert log.drain() == [AllBlocksCleared(), stored("4")]
 
 
 def test_events_carry_no_token_ids() -> None:

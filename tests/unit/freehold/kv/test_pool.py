@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from freehold.kv.accounts import Accounts
-from freehold.kv.events import AllBlocksCleared, BlockRemoved, BlockStored
+from freehold.kv.events import BlockRemoved, BlockStored
 from freehold.kv.pool import BlockPool, Holder
 from freehold.protocol import AccountId, AccountPolicy, BlockKey, EpochId
 
@@ -137,17 +137,6 @@ def test_every_change_of_what_is_findable_is_an_event(pool: BlockPool, holder: H
     pool.evict_from(holder.account)
     pool.unpublish(first)
     assert pool.drain_events() == [BlockRemoved((K[1], K[0]), a_id)]
-
-
-def test_clearing_keeps_what_is_in_use_and_tells_it_once(pool: BlockPool, holder: Holder) -> None:
-    first, second = pool.take(holder), pool.take(holder)
-    pool.publish(first, K[0], None)
-    pool.publish(second, K[1], K[0])
-    pool.release(second)
-    assert pool.clear() == 1
-    assert counts(pool) == (3, 1, 0)
-    assert pool.lookup(K[0]) is None
-    assert pool.drain_events() == [AllBlocksCleared()]
 
 
 def test_free_blocks_are_reused_last_in_first_out(pool: BlockPool, holder: Holder) -> None:

@@ -55,8 +55,6 @@ class AccountPolicy:
     floor_blocks: int = 0
     ceiling_blocks: int | None = None
     weight: float = 1.0
-    max_prefix_tokens: int | None = None
-    ttl_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,10 +194,8 @@ class KVCache:
 
         A lower ceiling holds at once for cached blocks, for running ones when they are released.
         """
-        account = self.accounts[account_id]
         if self.accounts.adopt(account_id, policy):
-            while account.num_over_ceiling and self.pool.evict_from(account):
-                pass
+            self.pool.trim(self.accounts[account_id])
 
     def fits(self, request: GenerateRequest, num_tokens: int) -> bool:
         """Whether so many tokens could be held whatever others keep within their floors.
@@ -258,8 +256,7 @@ class KVCache:
     def _make_room(self, needs: Mapping[Account, int]) -> None:
         """Evict until the claimed blocks are free; there is no shortfall, so this succeeds."""
         for account in needs:
-            while account.num_over_ceiling and self.pool.evict_from(account):
-                pass
+            self.pool.trim(account)
         num_needed = sum(needs.values())
         while self.pool.num_free < num_needed:
             victim = self.accounts.most_over_floor()

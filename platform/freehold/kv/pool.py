@@ -113,8 +113,7 @@ class BlockPool:
         self.num_cached += 1
         account.shift(cached=1)
         account.order.add(block.block_id, block.key, block.parent_key, self._tick)
-        if account.num_over_ceiling:  # it came down while the block was in use
-            self.evict_from(account)
+        self.trim(account)  # its ceiling may have come down while the block was in use
 
     def publish(self, block: Block, key: BlockKey, parent_key: BlockKey | None) -> None:
         """Make an active, written block findable under a key that nobody has."""
@@ -144,6 +143,11 @@ class BlockPool:
         """Free the account's least recently used leaf; False when it has nothing cached."""
         block_id = account.order.peek()
         return block_id is not None and self.unpublish(self.blocks[block_id])
+
+    def trim(self, account: Account) -> None:
+        """Evict of the account's own cached blocks what is over its ceiling."""
+        while account.num_over_ceiling and self.evict_from(account):
+            pass
 
     def drain_events(self) -> Sequence[KVEvent]:
         return self._events.drain()

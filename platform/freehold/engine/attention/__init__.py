@@ -1,1 +1,1 @@
-"""Paged attention: one protocol, the backends behind it, and the C++ that the CPU one compiles."""
+"""Paged attention: one protocol, the backends behind it, and the choice between them."""

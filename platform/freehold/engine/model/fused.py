@@ -107,7 +107,7 @@ def _fused_norm(module: nn.Module, library: NativeLibrary) -> nn.Module | None:
     expected: torch.Tensor = module(x)
     candidates = [FusedRmsNorm(weight, epsilon, scaling, library) for scaling in SCALINGS]
     best = min(candidates, key=lambda fused: _error(fused(x), expected))
-    return best if _agree(best(x), expected) else None
+    return best if agree(best(x), expected) else None
 
 
 @torch.inference_mode()
@@ -120,7 +120,7 @@ def _fused_mlp(module: nn.Module, dtype: torch.dtype, library: NativeLibrary) ->
         return None
     fused = FusedSiluMlp(parts["gate_proj"], parts["up_proj"], parts["down_proj"], library)
     x = _trial(width, dtype)
-    return fused if _agree(fused(x), module(x)) else None
+    return fused if agree(fused(x), module(x)) else None
 
 
 def _trial(width: int, dtype: torch.dtype) -> torch.Tensor:
@@ -132,7 +132,7 @@ def _error(got: torch.Tensor, expected: torch.Tensor) -> float:
     return float((got.float() - expected.float()).abs().mean())
 
 
-def _agree(got: torch.Tensor, expected: torch.Tensor) -> bool:
+def agree(got: torch.Tensor, expected: torch.Tensor) -> bool:
     """Within the type's rounding, measured against the largest element."""
     largest = float(expected.float().abs().max())
     worst = float((got.float() - expected.float()).abs().max())

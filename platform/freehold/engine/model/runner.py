@@ -18,6 +18,7 @@ from freehold.engine.attention.protocol import LayerPool
 from freehold.engine.attention.select import choose_backend
 from freehold.engine.model.fused import fuse
 from freehold.engine.model.linears import replace_linears
+from freehold.engine.model.rotary import fuse_rotary
 from freehold.protocol import ModelCard
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class ModelRunner:
         )
         install(loaded.model)
         linears_taken = replace_linears(loaded.model, linears)
-        num_fused = fuse(loaded.model) if linears_taken == "packed" else 0
+        num_fused = 0
+        if linears_taken == "packed":
+            num_fused = fuse(loaded.model) + fuse_rotary(loaded.model)
         self._pools = _allocate(loaded, num_blocks)
         structlog.get_logger().info(
             "model_ready",

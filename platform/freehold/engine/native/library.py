@@ -66,6 +66,9 @@ class NativeLibrary:
         self.silu_gate = library.freehold_silu_gate
         self.silu_gate.restype = None
         self.silu_gate.argtypes = [_INT, *[_POINTER] * 3, *[_LONG] * 2, _INT]
+        self.rotate = library.freehold_rotate
+        self.rotate.restype = None
+        self.rotate.argtypes = [_INT, *[_POINTER] * 4, *[_LONG] * 5, _INT]
         self.has_native_bf16 = bool(library.freehold_has_bf16())
 
 

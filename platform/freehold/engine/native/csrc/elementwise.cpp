@@ -1,4 +1,5 @@
-// What a transformer does between its products, each in one pass over memory: RMS norm, SiLU gate.
+// What a transformer does between its products, each in one pass over memory: RMS norm, SiLU gate,
+// rotary positions.
 //
 // Arithmetic in float; every row alone and in one order.
 #include <algorithm>
@@ -47,6 +48,26 @@ void silu_gate(const T* gate, const T* up, T* out, int64_t width) {
   }
 }
 
+// out = x * cos + rotate_half(x) * sin, for one head of one token.
+template <class T>
+void rotate(const T* x, const T* cos, const T* sin, T* out, int64_t dim) {
+  const int64_t half = dim / 2;
+  for (int64_t j = 0; j < half; j += LANES) {
+    const int count = static_cast<int>(std::min<int64_t>(LANES, half - j));
+    const f32x16 low = load_some(x + j, count), high = load_some(x + half + j, count);
+    store_some(out + j, low * load_some(cos + j, count) - high * load_some(sin + j, count), count);
+    store_some(out + half + j,
+               high * load_some(cos + half + j, count) + low * load_some(sin + half + j, count),
+               count);
+  }
+}
+
+template <class T>
+void rotate_token(const T* x, const T* cos, const T* sin, T* out, int64_t heads, int64_t dim,
+                  int64_t head_stride) {
+  for (int64_t h = 0; h < heads; ++h) rotate(x + h * head_stride, cos, sin, out + h * dim, dim);
+}
+
 }  // namespace
 }  // namespace freehold
 
@@ -83,5 +104,25 @@ FREEHOLD_EXPORT void freehold_silu_gate(int dtype, const void* gate, const void*
     else
       silu_gate(static_cast<const bf16*>(gate) + at, static_cast<const bf16*>(up) + at,
                 static_cast<bf16*>(out) + at, width);
+  }
+}
+
+// x [tokens, heads, dim] by strides (in elements, dim contiguous), cos and sin [tokens, dim],
+// out [tokens, heads, dim] contiguous; dim is even.
+FREEHOLD_EXPORT void freehold_rotate(int dtype, const void* x, const void* cos, const void* sin,
+                                     void* out, int64_t tokens, int64_t heads, int64_t dim,
+                                     int64_t token_stride, int64_t head_stride, int num_threads) {
+  using namespace freehold;
+#pragma omp parallel for num_threads(num_threads) if (num_threads > 1 && tokens > 15)
+  for (int64_t i = 0; i < tokens; ++i) {
+    const int64_t from = i * token_stride, angle = i * dim, to = i * heads * dim;
+    if (dtype == 0)
+      rotate_token(static_cast<const float*>(x) + from, static_cast<const float*>(cos) + angle,
+                   static_cast<const float*>(sin) + angle, static_cast<float*>(out) + to, heads,
+                   dim, head_stride);
+    else
+      rotate_token(static_cast<const bf16*>(x) + from, static_cast<const bf16*>(cos) + angle,
+                   static_cast<const bf16*>(sin) + angle, static_cast<bf16*>(out) + to, heads, dim,
+                   head_stride);
   }
 }

@@ -1,11 +1,12 @@
 """The paths. An endpoint's signature states whose authority it needs; its body is four steps."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import Match
 
 from deployments.gateway.answer import Answer
 from deployments.gateway.authentication import AnyPrincipal, Context, InferencePrincipal, Services
@@ -24,11 +25,6 @@ from freehold.protocol import ModelCard
 
 router = APIRouter(redirect_slashes=False)
 _ANY_METHOD = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
-_METHODS: Mapping[str, str] = {
-    "chat/completions": "POST",
-    "completions": "POST",
-    "models": "GET",
-}
 
 
 async def _json_body(
@@ -99,11 +95,11 @@ async def retrieve_model(model: str, principal: InferencePrincipal, services: Se
 
 @router.api_route("/v1", methods=_ANY_METHOD)
 @router.api_route("/v1/{path:path}", methods=_ANY_METHOD)
-async def no_such_path(request: Request, principal: AnyPrincipal, path: str = "") -> Response:
+async def no_such_path(request: Request, principal: AnyPrincipal) -> Response:
     """What exists is told to those with a key only."""
-    allowed = "GET" if path.startswith("models/") else _METHODS.get(path)
-    if allowed is not None:
-        raise MethodNotAllowed(request.method, allowed)
+    for route in router.routes:
+        if isinstance(route, APIRoute) and route.matches(request.scope)[0] is Match.PARTIAL:
+            raise MethodNotAllowed(request.method, ", ".join(sorted(route.methods)))
     raise PathNotFound(request.method, request.url.path[:128])
 
 

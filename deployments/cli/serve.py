@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deployments.settings import Settings
 
 DEMO_STATE_DIR = Path(".freehold")
+READY = "\nReady. Ctrl-C ends the service."
 
 
 def serve(
@@ -68,6 +69,7 @@ def _prepare_demo() -> tuple[Settings, DemoKeys]:
 @contextlib.contextmanager
 def _announced(settings: Settings, running: Running) -> Generator[None]:
     _print_ready(settings, running)
+    typer.echo(READY)
     yield
 
 
@@ -86,7 +88,7 @@ def _demo_announced(settings: Settings, running: Running, keys: DemoKeys) -> Gen
     for snippet in snippets(settings, running, keys):
         typer.echo(f"\n{snippet}")
     with ready_file(settings, running, keys):
-        typer.echo("\nReady. Ctrl-C ends the service.")
+        typer.echo(READY)
         yield
 
 

@@ -99,7 +99,7 @@ async def no_such_path(request: Request, principal: AnyPrincipal) -> Response:
     """What exists is told to those with a key only."""
     for route in router.routes:
         if isinstance(route, APIRoute) and route.matches(request.scope)[0] is Match.PARTIAL:
-            raise MethodNotAllowed(request.method, ", ".join(sorted(route.methods)))
+            raise MethodNotAllowed(request.method, ", ".join(sorted(route.methods or ())))
     raise PathNotFound(request.method, request.url.path[:128])
 
 

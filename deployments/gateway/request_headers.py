@@ -89,4 +89,4 @@ def _bearer(value: str) -> str:
     scheme, _, credentials = value.partition(" ")
     if scheme.lower() != "bearer":
         raise NotAuthenticated(AuthFailure.MALFORMED)
-    return credentials.strip()
+    return credentials.strip(" \t")  # HTTP's white space, not Unicode's

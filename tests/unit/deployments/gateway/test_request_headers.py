@@ -44,6 +44,7 @@ def test_ordinary_headers_pass() -> None:
         ((), None),
         ((("authorization", "Bearer k"),), "k"),
         ((("authorization", "bEaReR  k "),), "k"),
+        ((("authorization", "Bearer \xa0k\x85"),), "\xa0k\x85"),  # not a key's characters
         ((("x-api-key", "k"),), "k"),
         ((("x-api-key", "k"), ("authorization", "Bearer k")), "k"),
     ],

@@ -43,7 +43,8 @@ def _as_list(value: object) -> object:
 
 
 def _token_id(text: str) -> str:
-    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+    is_decimal = text.isascii() and text.isdigit() and len(text) <= 10
+    if not is_decimal or text != str(int(text)):  # 05 would be a second name of 5
         kind, words = "token_id", "keys must be token ids in decimal"
         raise PydanticCustomError(kind, words)
     return text

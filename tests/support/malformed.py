@@ -196,6 +196,7 @@ COLLECTIONS = [
     _chat("stop token unknown", "stop_token_ids", stop_token_ids=[99_999]),
     _chat("bias is a list", "logit_bias", logit_bias=[1]),
     _chat("bias of a word", "logit_bias.hello", logit_bias={"hello": 1}),
+    _chat("bias of a token by a second name", "logit_bias.05", logit_bias={"5": 1, "05": 2}),
     _chat("bias of a negative token", "logit_bias.-1", logit_bias={"-1": 1}),
     _chat("bias of an unknown token", "logit_bias", logit_bias={"99999": 1}),
     _chat("bias too strong", "logit_bias.5", logit_bias={"5": 101}),
